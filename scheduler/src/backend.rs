@@ -1,0 +1,46 @@
+//! The backend trait: a place that runs tasks.
+//!
+//! Implementations never use one another, nor the pipeline. What a backend promises is on the
+//! methods: the pipeline acks on the strength of it.
+
+pub mod kubernetes;
+pub mod local;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::domain::name::{BackendName, TaskHash};
+use crate::domain::outcome::Outcome;
+use crate::domain::room::Room;
+use crate::domain::task::Task;
+use crate::domain::workload::Workload;
+
+/// A place that runs tasks.
+#[async_trait]
+pub trait Backend: Send + Sync {
+    /// The configured name.
+    fn name(&self) -> &BackendName;
+
+    /// The room, now and as it changes. What it says is a hint for how much to ask for;
+    /// [`submit`](Self::submit) itself never goes over a limit.
+    fn room(&self) -> watch::Receiver<Room>;
+
+    /// How many tasks one call of `submit` may carry. They share a fate on some backends.
+    fn batch(&self) -> usize {
+        1
+    }
+
+    /// Sees to it that each task runs exactly once here; one outcome a task, in order.
+    ///
+    /// `Scheduled` means that the backend has confirmed the task's Job, created now or there
+    /// already and provably ours. A lost answer is settled before this returns, or the outcome is
+    /// `Deferred`; trying the same task again never makes a second Job. A dropped future (a crash)
+    /// may leave a Job behind, which the next try finds.
+    async fn submit(&self, workload: &Arc<Workload>, tasks: &[Task]) -> Vec<Outcome>;
+
+    /// The messages of these scheduled tasks are known to be acked: their Jobs may be deleted some
+    /// time after they end.
+    fn acked(&self, tasks: &[TaskHash]);
+}

@@ -1,0 +1,15 @@
+//! The words of the scheduler as types: tasks, workloads, names, outcomes, room.
+//!
+//! Everything here is pure: no client, no clock of its own, no runtime. What belongs to one
+//! backend's API (a Kubernetes Job, a Batch job) stays out.
+
+pub mod input_url;
+pub mod message;
+pub mod name;
+pub mod outcome;
+pub mod quantity;
+pub mod redact;
+pub mod room;
+pub mod signed_url;
+pub mod task;
+pub mod workload;

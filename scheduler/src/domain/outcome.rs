@@ -1,0 +1,205 @@
+//! What became of one delivery of a task: scheduled, deferred or rejected, and why.
+//!
+//! The kinds are closed sets, so that they can be metric labels; the details are free text with
+//! credentials already taken out.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::redact::redact;
+
+/// What a backend, or a stage before it, made of a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The task's Job is confirmed: its message may be acked.
+    Scheduled(Placed),
+    /// Not now; the message is held and the task tried again.
+    Deferred(Deferral),
+    /// Never: the message itself is at fault, and goes to quarantine.
+    Rejected(Rejection),
+}
+
+/// How a scheduled task's Job came to be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Placed {
+    /// This submission made it.
+    Created,
+    /// It was there already, provably ours.
+    AlreadyThere,
+}
+
+/// How much a deferral stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// This task alone.
+    Task,
+    /// Every task of the same (command, job type).
+    Workload,
+    /// Everything on this backend.
+    Backend,
+}
+
+/// Not now, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deferral {
+    /// What it stops.
+    pub scope: Scope,
+    /// The kind, for metrics and tables.
+    pub kind: HoldKind,
+    /// What a person needs to know, credentials taken out.
+    pub detail: String,
+    /// How long to wait before the next try.
+    pub retry_after: Duration,
+}
+
+impl Deferral {
+    /// A deferral; `detail` is redacted here.
+    pub fn new(
+        scope: Scope,
+        kind: HoldKind,
+        detail: impl fmt::Display,
+        retry_after: Duration,
+    ) -> Self {
+        Self { scope, kind, detail: redact(&detail.to_string()).into_owned(), retry_after }
+    }
+}
+
+macro_rules! kinds {
+    ($(#[$doc:meta])* $name:ident { $($(#[$kind_doc:meta])* $kind:ident = $label:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name { $($(#[$kind_doc])* $kind,)* }
+
+        impl $name {
+            /// Every kind.
+            pub const ALL: &[Self] = &[$(Self::$kind,)*];
+
+            /// The label in metrics, tables and records.
+            pub fn label(self) -> &'static str {
+                match self { $(Self::$kind => $label,)* }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.label())
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Why a task is held.
+    HoldKind {
+        /// The pending limit is reached.
+        PendingLimit = "pending_limit",
+        /// The cap on live Jobs is reached.
+        LiveLimit = "live_limit",
+        /// How much room there is, is not known: nothing is created.
+        RoomUnknown = "room_unknown",
+        /// The backend asked for a pause (429, Retry-After).
+        Throttled = "throttled",
+        /// The backend failed (5xx, no answer), bounded retries included.
+        BackendFailed = "backend_failed",
+        /// The task's Job is being deleted; its name is free when it is gone.
+        BeingDeleted = "being_deleted",
+        /// The task's Job name is taken by something that is not ours.
+        NameTaken = "name_taken",
+        /// A quota of the namespace is used up.
+        Quota = "quota",
+        /// We lack a permission: pages.
+        Forbidden = "forbidden",
+        /// The namespace is being deleted, or is not there: pages.
+        NamespaceGone = "namespace_gone",
+        /// Credentials were refused, a refresh included: pages.
+        Unauthenticated = "unauthenticated",
+        /// An admission webhook could not be called.
+        WebhookFailed = "webhook_failed",
+        /// The API server refuses this workload's Job (invalid, or denied by admission): pages.
+        JobRefused = "job_refused",
+        /// The catalog does not know the job type (not yet confirmed for 30 minutes).
+        UnknownJobType = "unknown_job_type",
+        /// Two differing entities share the job type's name: pages.
+        AmbiguousJobType = "ambiguous_job_type",
+        /// The job type's entities hold a value that can't be read: pages.
+        BadJobType = "bad_job_type",
+        /// `batch.yaml` has no such mapping, or a broken one: pages.
+        BadMapping = "bad_mapping",
+        /// The template does not make a Job: pages.
+        BadTemplate = "bad_template",
+        /// The isolation policy refuses the workload: pages.
+        PolicyRefused = "policy_refused",
+        /// The service account is refused or can't be made: pages.
+        AccountRefused = "account_refused",
+        /// The flags were never read, or are too old: nothing is created.
+        FlagsUnread = "flags_unread",
+        /// The catalog can't be read.
+        CatalogUnread = "catalog_unread",
+        /// The weights leave this share of the tasks in the queue.
+        WeightThrottle = "weight_throttle",
+        /// No backend has a weight above zero.
+        NoBackend = "no_backend",
+        /// The job type belongs to Swarming.
+        Swarming = "swarming",
+        /// The input URL is not valid yet.
+        NotYetValid = "not_yet_valid",
+        /// Handling the task panicked: contained, tried again a few times.
+        Panicked = "panicked",
+        /// The message's quarantine record could not be written.
+        QuarantineFailed = "quarantine_failed",
+    }
+}
+
+impl HoldKind {
+    /// Whether a person must act before it gets better: such a hold turns health red.
+    pub fn pages(self) -> bool {
+        matches!(
+            self,
+            Self::Forbidden
+                | Self::NamespaceGone
+                | Self::Unauthenticated
+                | Self::JobRefused
+                | Self::AmbiguousJobType
+                | Self::BadJobType
+                | Self::BadMapping
+                | Self::BadTemplate
+                | Self::PolicyRefused
+                | Self::AccountRefused
+        )
+    }
+}
+
+kinds! {
+    /// Why a message is rejected. Only what is wrong with the message itself.
+    RejectKind {
+        /// Attributes missing or unreadable.
+        BadMessage = "bad_message",
+        /// The input is no URL that a worker can take.
+        BadUrl = "bad_url",
+        /// The input URL is dead, or would be before the task's end.
+        DeadUrl = "dead_url",
+        /// A Cloud Storage notification.
+        Notification = "notification",
+        /// Fresh catalog reads have said for 30 minutes that there is no such job type.
+        UnknownJobType = "unknown_job_type",
+        /// Handling this message panicked on every one of a few deliveries.
+        Panicked = "panicked",
+    }
+}
+
+/// Never, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// The kind.
+    pub kind: RejectKind,
+    /// What a person needs to know, credentials taken out.
+    pub detail: String,
+}
+
+impl Rejection {
+    /// A rejection; `detail` is redacted here.
+    pub fn new(kind: RejectKind, detail: impl fmt::Display) -> Self {
+        Self { kind, detail: redact(&detail.to_string()).into_owned() }
+    }
+}
