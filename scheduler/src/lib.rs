@@ -11,4 +11,5 @@ pub mod clock;
 pub mod domain;
 pub mod flags;
 pub mod gate;
+pub mod pipeline;
 pub mod queue;

@@ -1,8 +1,9 @@
 //! The queue trait: leased messages that come back unless they are acked.
 //!
-//! Implementations: [`spool`] (a SQLite file on this machine). A queue knows messages, not tasks:
+//! Implementations: [`spool`] (a SQLite file on this machine), [`memory`] (this process alone). A queue knows messages, not tasks:
 //! what a message means is decoded by the pipeline.
 
+pub mod memory;
 pub mod spool;
 
 use std::collections::BTreeMap;

@@ -146,8 +146,8 @@ kinds! {
         NotYetValid = "not_yet_valid",
         /// Handling the task panicked: contained, tried again a few times.
         Panicked = "panicked",
-        /// The message's quarantine record could not be written.
-        QuarantineFailed = "quarantine_failed",
+        /// Too many rejects at once: nothing more is rejected. Pages.
+        FuseBlown = "fuse_blown",
     }
 }
 
@@ -166,7 +166,27 @@ impl HoldKind {
                 | Self::BadTemplate
                 | Self::PolicyRefused
                 | Self::AccountRefused
+                | Self::FuseBlown
         )
+    }
+
+    /// Whether it is about room, of which the backend itself says when there is some again.
+    pub fn is_room(self) -> bool {
+        matches!(self, Self::PendingLimit | Self::LiveLimit | Self::RoomUnknown)
+    }
+
+    /// Whether it passes by itself within moments or as other tasks end, so that waiting helps.
+    pub fn passes(self) -> bool {
+        self.is_room()
+            || matches!(
+                self,
+                Self::Throttled
+                    | Self::BackendFailed
+                    | Self::BeingDeleted
+                    | Self::WebhookFailed
+                    | Self::CatalogUnread
+                    | Self::Panicked
+            )
     }
 }
 

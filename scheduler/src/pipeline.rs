@@ -1,0 +1,461 @@
+//! The pipeline: moves tasks from the queues to the backends, and settles their messages.
+//!
+//! One file a stage. Everything runs as one actor ([`Pipeline::run`]) that polls the calls it has
+//! under way itself: no spawning, no locks, one order of events, so that a simulation replays a run
+//! from its seed. It knows traits and `domain` only; [`Deps`] is all that it touches of the world.
+//!
+//! Invariants: a message is acked only after its backend answered `Scheduled`, or after its
+//! quarantine record is durable; only what is wrong with a message itself is rejected; a panic in
+//! one task's handling stays that task's.
+
+mod book;
+mod dispatch;
+mod fuse;
+mod intake;
+pub mod leases;
+pub mod resolve;
+mod settle;
+pub mod tally;
+mod workloads;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::Backend;
+use crate::catalog::entity::JobEntities;
+use crate::catalog::{Catalog, CatalogError};
+use crate::clock::Clock;
+use crate::domain::name::{Command, JobType, TaskHash};
+use crate::domain::outcome::{Deferral, Outcome, Rejection};
+use crate::domain::room::Room;
+use crate::domain::task::WorkloadKey;
+use crate::domain::workload::Workload;
+use crate::flags::{FlagSet, FlagSource, FlagsError};
+use crate::gate::{Candidate, Weights};
+use crate::queue::{Delivery, Queue, QueueError};
+use book::{Book, Ticket};
+use fuse::Fuse;
+use leases::Leases;
+use tally::{Observer, Tally};
+use workloads::Workloads;
+
+/// Turns looked-up entities into a workload, by the farm's files and profiles in force. Pure.
+pub trait Resolver: Send + Sync {
+    /// The workload, or why there is none (always of scope `Workload`).
+    fn resolve(
+        &self,
+        key: &WorkloadKey,
+        entities: &JobEntities,
+        flags: &FlagSet,
+    ) -> Result<Workload, Deferral>;
+
+    /// Changes whenever the same question may get another answer: after a reload.
+    fn generation(&self) -> u64 {
+        0
+    }
+}
+
+/// A queue to take from.
+pub struct QueueBinding {
+    /// The queue, and the keeper of its leases (whose `run` is spawned by who makes it).
+    pub leases: Arc<Leases>,
+    /// The queue.
+    pub queue: Arc<dyn Queue>,
+    /// The base OS version whose messages it carries.
+    pub base_os_version: Option<String>,
+}
+
+/// A backend to give to.
+pub struct BackendBinding {
+    /// The backend.
+    pub backend: Arc<dyn Backend>,
+    /// Where its weight comes from.
+    pub candidate: Candidate,
+}
+
+/// The numbers that an operator may set.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How many tasks may be held on top of what there is room for.
+    pub held: usize,
+    /// The oldest flags that anything is created on.
+    pub flags_max_age: Duration,
+    /// How long tasks are expected to run, by command.
+    pub expected_run: BTreeMap<Command, Duration>,
+    /// The same for all other commands.
+    pub expected_run_default: Duration,
+    /// How often handling one message may panic before it is rejected.
+    pub max_panics: u32,
+    /// End when the queues are empty and nothing is left but what is held for long.
+    pub once: bool,
+    /// How long to wait for what is under way when told to stop.
+    pub grace: Duration,
+}
+
+/// All that the pipeline touches.
+pub struct Deps {
+    /// The clocks.
+    pub clock: Arc<dyn Clock>,
+    /// Where tasks come from.
+    pub queues: Vec<QueueBinding>,
+    /// What job types are.
+    pub catalog: Arc<dyn Catalog>,
+    /// The feature flags.
+    pub flags: Arc<dyn FlagSource>,
+    /// The farm's files and profiles.
+    pub resolver: Arc<dyn Resolver>,
+    /// Where tasks go.
+    pub backends: Vec<BackendBinding>,
+    /// The numbers.
+    pub settings: Settings,
+    /// Told of every set of flags that was read (limits live in flags).
+    pub on_flags: Box<dyn Fn(&FlagSet) + Send + Sync>,
+    /// Hears of every decision.
+    pub observer: Option<Arc<dyn Observer>>,
+}
+
+/// How a run of the pipeline ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to stop, and gave back or finished all that it had in hand.
+    Stopped,
+    /// `once`: the queues are empty, and nothing is left but what is held.
+    Drained,
+    /// The fuse blew: too many rejects. Intake had stopped; what was in hand was given back.
+    FuseBlown,
+}
+
+/// Why the pipeline can't go on.
+#[derive(Debug, thiserror::Error)]
+pub enum PipelineError {
+    /// A queue is broken.
+    #[error("queue {queue}: {error}")]
+    Queue {
+        /// The queue's name.
+        queue: String,
+        /// What it said.
+        error: QueueError,
+    },
+}
+
+/// How long one call for messages waits for the first one.
+const LEASE_WAIT: Duration = Duration::from_secs(2);
+/// How often flags are read.
+const FLAGS_EVERY: Duration = Duration::from_secs(2);
+/// The pause after a queue said that it is unavailable.
+const QUEUE_RETRY: Duration = Duration::from_secs(1);
+/// With `once`: how long nothing may happen before what is left counts as held for long.
+const ONCE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a call under way came to.
+enum Event {
+    Leased {
+        queue: usize,
+        asked_at: Instant,
+        result: Result<Vec<Delivery>, QueueError>,
+    },
+    LookedUp {
+        keys: Vec<WorkloadKey>,
+        fresh: bool,
+        result: LookUp,
+    },
+    Flags(Result<FlagSet, FlagsError>),
+    FlagsDue,
+    Submitted {
+        backend: usize,
+        tasks: Vec<TaskHash>,
+        outcomes: Result<Vec<Outcome>, String>,
+    },
+    Acked {
+        queue: usize,
+        acks: Vec<Ack>,
+        results: Vec<Result<(), QueueError>>,
+    },
+    Quarantined {
+        hash: Option<TaskHash>,
+        ticket: Ticket,
+        why: Rejection,
+        result: Result<(), QueueError>,
+    },
+    Released {
+        queue: usize,
+        tickets: Vec<Ticket>,
+    },
+    RoomChanged {
+        backend: usize,
+        room: watch::Receiver<Room>,
+    },
+    QueueRested {
+        queue: usize,
+    },
+    AcksDue {
+        queue: usize,
+    },
+}
+
+type LookUp = Result<BTreeMap<JobType, JobEntities>, CatalogError>;
+
+/// A message to be acked, and the task that it belongs to (none: another subscription's).
+#[derive(Debug, Clone)]
+struct Ack {
+    hash: Option<TaskHash>,
+    ticket: Ticket,
+}
+
+/// One queue's state.
+#[derive(Default)]
+struct QueueState {
+    leasing: bool,
+    /// An empty answer came since the last non-empty one, and how many in a row.
+    empty_answers: u32,
+    acks: Vec<Ack>,
+    acking: bool,
+    ack_retry: Duration,
+}
+
+/// One backend's state.
+struct BackendState {
+    room: watch::Receiver<Room>,
+    /// Submissions under way.
+    under_way: usize,
+    /// Closed until then, after a deferral that stops the backend.
+    closed: Option<(Instant, Deferral)>,
+}
+
+/// The pipeline. See the module's documentation.
+pub struct Pipeline {
+    deps: Deps,
+    tally: Arc<Tally>,
+    book: Book,
+    workloads: Workloads,
+    fuse: Fuse,
+    flags: Option<(Instant, FlagSet)>,
+    weights: Weights,
+    queues: Vec<QueueState>,
+    backends: Vec<BackendState>,
+    calls: FuturesUnordered<BoxFuture<'static, Event>>,
+    /// Calls that only wait (for messages, flags, room) and may be dropped at any time.
+    waits: FuturesUnordered<BoxFuture<'static, Event>>,
+    looking_up: bool,
+    /// The resolver's generation that the known workloads are of.
+    generation: u64,
+    stopping: bool,
+    last_progress: Instant,
+}
+
+impl Pipeline {
+    /// A pipeline over `deps`.
+    pub fn new(deps: Deps) -> Self {
+        let backends = deps.backends.iter().map(|binding| BackendState {
+            room: binding.backend.room(),
+            under_way: 0,
+            closed: None,
+        });
+        Self {
+            backends: backends.collect(),
+            queues: deps.queues.iter().map(|_| QueueState::default()).collect(),
+            last_progress: deps.clock.mono(),
+            deps,
+            tally: Arc::default(),
+            book: Book::default(),
+            workloads: Workloads::default(),
+            fuse: Fuse::default(),
+            flags: None,
+            weights: Weights::default(),
+            calls: FuturesUnordered::new(),
+            waits: FuturesUnordered::new(),
+            looking_up: false,
+            generation: 0,
+            stopping: false,
+        }
+    }
+
+    /// The counts, readable while it runs.
+    pub fn tally(&self) -> Arc<Tally> {
+        Arc::clone(&self.tally)
+    }
+
+    /// Runs until told to stop, or with `once` until the queues are drained. Told to stop, it takes
+    /// no more, waits for what is under way (at most the grace), and gives back the rest.
+    ///
+    /// # Errors
+    /// When a queue is broken; all that it had in hand then comes back when its leases lapse.
+    pub async fn run(&mut self, shutdown: CancellationToken) -> Result<Ended, PipelineError> {
+        self.read_flags();
+        for backend in 0..self.backends.len() {
+            self.await_room(backend);
+        }
+        loop {
+            self.step(&shutdown).await?;
+            if shutdown.is_cancelled() {
+                self.stop().await?;
+                return Ok(Ended::Stopped);
+            }
+            if self.fuse.blown() && self.calls.is_empty() && self.deps.settings.once {
+                self.stop().await?;
+                return Ok(Ended::FuseBlown);
+            }
+            if self.deps.settings.once && self.drained() {
+                self.stop().await?;
+                return Ok(Ended::Drained);
+            }
+        }
+    }
+
+    /// Starts all that can be started, then waits for the next thing to happen.
+    async fn step(&mut self, shutdown: &CancellationToken) -> Result<(), PipelineError> {
+        let now = self.deps.clock.mono();
+        self.wake(now);
+        self.dispatch(now);
+        self.let_go();
+        self.look_up();
+        self.start_acks();
+        if !self.stopping {
+            self.take_in(now);
+        }
+        let wake_at = self.next_wake(now);
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled(), if !self.stopping => {}
+            Some(event) = self.calls.next() => self.handle_all(event)?,
+            Some(event) = self.waits.next() => self.handle_all(event)?,
+            () = tokio::time::sleep_until(wake_at) => {}
+        }
+        Ok(())
+    }
+
+    /// Handles an event and all others that are there already, so that one round of dispatching
+    /// serves them all.
+    fn handle_all(&mut self, first: Event) -> Result<(), PipelineError> {
+        self.handle(first)?;
+        while let Some(Some(event)) = self.calls.next().now_or_never() {
+            self.handle(event)?;
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), PipelineError> {
+        let now = self.deps.clock.mono();
+        match event {
+            Event::Leased { queue, asked_at, result } => self.leased(queue, asked_at, result)?,
+            Event::QueueRested { queue } => self.queues[queue].leasing = false,
+            Event::LookedUp { keys, fresh, result } => {
+                self.looked_up(&keys, fresh, &result, now);
+            }
+            Event::Flags(result) => self.flags_read(result, now),
+            Event::FlagsDue => self.read_flags(),
+            Event::Submitted { backend, tasks, outcomes } => {
+                self.last_progress = now;
+                self.submitted(backend, &tasks, outcomes, now);
+            }
+            Event::Acked { queue, acks, results } => self.acked(queue, acks, &results, now)?,
+            Event::AcksDue { queue } => self.queues[queue].acking = false,
+            Event::Quarantined { hash, ticket, why, result } => {
+                self.last_progress = now;
+                self.quarantined(hash, &ticket, &why, result, now);
+            }
+            Event::Released { queue, tickets } => self.released(queue, &tickets),
+            Event::RoomChanged { backend, room } => {
+                self.backends[backend].room = room;
+                self.await_room(backend);
+            }
+        }
+        Ok(())
+    }
+
+    fn next_wake(&self, now: Instant) -> Instant {
+        let workloads =
+            self.book.waiting_workloads().filter_map(|key| self.workloads.held_until(key)).min();
+        let closed = self.backends.iter().filter_map(|b| b.closed.as_ref().map(|c| c.0)).min();
+        let times = [self.book.next_time(), workloads, closed];
+        let next = times.into_iter().flatten().min();
+        let latest = now + if self.deps.settings.once { LEASE_WAIT } else { ONCE_PATIENCE };
+        next.map_or(latest, |next| next.min(latest))
+    }
+
+    /// Whether nothing is left to do but to hold (`once`).
+    fn drained(&self) -> bool {
+        let now = self.deps.clock.mono();
+        let patience_over = now.duration_since(self.last_progress) > ONCE_PATIENCE;
+        let hopeless = |held: &Option<(crate::domain::outcome::HoldKind, String)>| {
+            held.as_ref().is_some_and(|(kind, _)| !kind.passes())
+        };
+        let nothing_hopeful = self.book.iter().all(|(_, entry)| hopeless(&entry.held));
+        self.calls.is_empty()
+            && self.queues.iter().all(|q| q.acks.is_empty())
+            && (patience_over
+                || (self.queues.iter().all(|q| q.empty_answers > 0) && nothing_hopeful))
+    }
+
+    fn read_flags(&mut self) {
+        let flags = Arc::clone(&self.deps.flags);
+        self.waits.push(async move { Event::Flags(flags.read().await) }.boxed());
+    }
+
+    fn flags_read(&mut self, result: Result<FlagSet, FlagsError>, now: Instant) {
+        match result {
+            Ok(flags) => {
+                (self.deps.on_flags)(&flags);
+                let candidates: Vec<_> =
+                    self.deps.backends.iter().map(|b| b.candidate.clone()).collect();
+                let weights = Weights::read(&candidates, &flags);
+                if weights != self.weights {
+                    for warning in &weights.warnings {
+                        tracing::warn!("{warning}");
+                    }
+                    tracing::info!(old = ?self.weights.shares, new = ?weights.shares, "weights changed");
+                    self.weights = weights;
+                    for backend in 0..self.backends.len() {
+                        self.book.wake_backend(backend, usize::MAX);
+                    }
+                }
+                self.flags = Some((now, flags));
+            }
+            Err(error) => tracing::warn!(%error, "flags were not read"),
+        }
+        self.notice_reload();
+        let due = async {
+            tokio::time::sleep(FLAGS_EVERY).await;
+            Event::FlagsDue
+        };
+        self.waits.push(due.boxed());
+    }
+
+    /// After a reload every workload is looked up and resolved anew.
+    fn notice_reload(&mut self) {
+        let generation = self.deps.resolver.generation();
+        if generation != std::mem::replace(&mut self.generation, generation) {
+            self.workloads.forget();
+            let waiting: Vec<_> = self.book.waiting_workloads().cloned().collect();
+            waiting.iter().for_each(|key| self.book.wake_workload(key));
+        }
+    }
+
+    /// The flags, if they are young enough to create on.
+    fn usable_flags(&self, now: Instant) -> Option<&FlagSet> {
+        self.flags
+            .as_ref()
+            .filter(|(read, _)| now.duration_since(*read) <= self.deps.settings.flags_max_age)
+            .map(|(_, flags)| flags)
+    }
+
+    fn await_room(&mut self, backend: usize) {
+        let mut room = self.backends[backend].room.clone();
+        let wait = async move {
+            if room.changed().await.is_err() {
+                // The backend is gone: its last word stands, and whoever runs it ends the process.
+                std::future::pending::<()>().await;
+            }
+            Event::RoomChanged { backend, room }
+        };
+        self.waits.push(wait.boxed());
+    }
+}
