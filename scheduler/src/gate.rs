@@ -238,6 +238,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
         #[test]
         fn shares_come_out_as_asked_and_only_the_moved_share_moves(
             a in 0.05_f64..0.6, moved in 0.0_f64..0.3

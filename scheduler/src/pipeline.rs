@@ -20,6 +20,7 @@ mod workloads;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -226,8 +227,17 @@ struct BackendState {
     room: watch::Receiver<Room>,
     /// Submissions under way.
     under_way: usize,
+    /// Those among them that were not polled yet, so that the room does not count them yet.
+    unpolled: Arc<AtomicUsize>,
     /// Closed until then, after a deferral that stops the backend.
     closed: Option<(Instant, Deferral)>,
+}
+
+impl BackendState {
+    /// How many more tasks it can take, as far as is known here.
+    fn free(&self) -> usize {
+        self.room.borrow().free().saturating_sub(self.unpolled.load(Ordering::Relaxed))
+    }
 }
 
 /// The pipeline. See the module's documentation.
@@ -257,6 +267,7 @@ impl Pipeline {
         let backends = deps.backends.iter().map(|binding| BackendState {
             room: binding.backend.room(),
             under_way: 0,
+            unpolled: Arc::default(),
             closed: None,
         });
         Self {

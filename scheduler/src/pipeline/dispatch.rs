@@ -5,6 +5,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -42,9 +43,7 @@ impl Pipeline {
                 self.backends[at].closed = None;
             }
             if self.backends[at].closed.is_none() {
-                let room = self.backends[at].room.borrow().free();
-                let taken = self.backends[at].under_way;
-                self.book.wake_backend(at, room.min(UNDER_WAY.saturating_sub(taken)));
+                self.book.wake_backend(at, self.takes(at));
             }
         }
         let due: Vec<WorkloadKey> = self
@@ -62,12 +61,7 @@ impl Pipeline {
             return;
         }
         // What a backend can take in this round: what has been given in it is not in its room yet.
-        let mut free: Vec<usize> = (0..self.backends.len())
-            .map(|at| {
-                let room = self.backends[at].room.borrow().free();
-                room.min(UNDER_WAY.saturating_sub(self.backends[at].under_way))
-            })
-            .collect();
+        let mut free: Vec<usize> = (0..self.backends.len()).map(|at| self.takes(at)).collect();
         let round = self.book.ready();
         for _ in 0..round {
             let Some(hash) = self.book.next_ready() else { return };
@@ -80,6 +74,12 @@ impl Pipeline {
                 self.submit(backend, workload, hash);
             }
         }
+    }
+
+    /// How many tasks a backend can be given now.
+    fn takes(&self, at: usize) -> usize {
+        let backend = &self.backends[at];
+        backend.free().min(UNDER_WAY.saturating_sub(backend.under_way))
     }
 
     /// Where a ready task goes now; `None`: it was put where it has to wait, or is done with.
@@ -211,7 +211,10 @@ impl Pipeline {
         let task = (*entry.task).clone();
         self.backends[backend].under_way += 1;
         let target = Arc::clone(&self.deps.backends[backend].backend);
+        let unpolled = Arc::clone(&self.backends[backend].unpolled);
+        unpolled.fetch_add(1, Ordering::Relaxed);
         let call = async move {
+            unpolled.fetch_sub(1, Ordering::Relaxed);
             let submission = async { target.submit(&workload, std::slice::from_ref(&task)).await };
             let outcomes = AssertUnwindSafe(submission).catch_unwind().await.map_err(said);
             Event::Submitted { backend, tasks: vec![hash], outcomes }
@@ -259,7 +262,7 @@ impl Pipeline {
                         if !why.kind.is_room() {
                             self.backends[backend].closed = Some((until, why.clone()));
                             Place::Backend(backend)
-                        } else if self.backends[backend].room.borrow().free() == 0 {
+                        } else if self.backends[backend].free() == 0 {
                             // The backend itself says when there is room again.
                             Place::Backend(backend)
                         } else {

@@ -76,7 +76,7 @@ impl Pipeline {
         };
         (0..self.backends.len())
             .filter(|&at| open(at))
-            .map(|at| self.backends[at].room.borrow().free())
+            .map(|at| self.backends[at].free())
             .fold(0, usize::saturating_add)
     }
 
