@@ -121,17 +121,17 @@ impl FilledJob {
                 Value::String(filled.map_or(text, |(_, value)| value).clone())
             }
             Value::Array(items) => items.iter().map(|item| self.substitute(item)).collect(),
-            Value::Object(members) => members
-                .iter()
-                .map(|(key, member)| (key.clone(), self.substitute(member)))
-                .collect(),
+            Value::Object(members) => {
+                members.iter().map(|(key, member)| (key.clone(), self.substitute(member))).collect()
+            }
             other => other.clone(),
         }
     }
 
     /// The body of the request that creates it: JSON. Holds the task's URL, a credential.
     pub fn to_body(&self) -> Vec<u8> {
-        let mut body = Vec::with_capacity(4096 + self.values.iter().map(String::len).sum::<usize>());
+        let mut body =
+            Vec::with_capacity(4096 + self.values.iter().map(String::len).sum::<usize>());
         for piece in &self.checked.inner.pieces {
             match piece {
                 Piece::Text(text) => body.extend_from_slice(text.as_bytes()),

@@ -85,8 +85,7 @@ pub(super) fn misplaced_line(text: &str) -> Option<usize> {
     let whole = |line: &str| {
         let mut parts = line.split(OPEN);
         let before = parts.next().unwrap_or_default().trim_end_matches('"').trim();
-        let opens_well =
-            before.is_empty() || before.ends_with([':', '-', ',', '[', '{', '?']);
+        let opens_well = before.is_empty() || before.ends_with([':', '-', ',', '[', '{', '?']);
         let quoted = line.matches(OPEN).count() == line.matches(&format!("\"{OPEN}")).count();
         opens_well
             && quoted

@@ -20,12 +20,7 @@ pub(super) fn expands(path: &Path) -> bool {
             ["command" | "args", _]
                 | ["env", _, "value"]
                 | ["volumeMounts", _, "subPathExpr"]
-                | [
-                    "livenessProbe" | "readinessProbe" | "startupProbe",
-                    "exec",
-                    "command",
-                    _
-                ]
+                | ["livenessProbe" | "readinessProbe" | "startupProbe", "exec", "command", _]
         )
 }
 

@@ -60,11 +60,7 @@ impl Rendered<'_> {
     }
 
     /// A fault of this template, at a line of it.
-    pub(super) fn fail(
-        &self,
-        line: Option<usize>,
-        problem: impl std::fmt::Display,
-    ) -> RenderError {
+    pub(super) fn fail(&self, line: Option<usize>, problem: impl std::fmt::Display) -> RenderError {
         RenderError::template(self.template, line, problem)
     }
 

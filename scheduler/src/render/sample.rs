@@ -65,8 +65,7 @@ pub(super) fn full(command: &str, isolation: Isolation) -> Result<Workload, BadQ
     workload.base_os_version = Some("ubuntu-24-04".to_owned());
     let profile = &mut workload.profile;
     profile.disk = Disk::FromJob;
-    profile.scratch =
-        BTreeMap::from([("/mnt/scratch0".to_owned(), Quantity::parse("512Mi")?)]);
+    profile.scratch = BTreeMap::from([("/mnt/scratch0".to_owned(), Quantity::parse("512Mi")?)]);
     profile.host_network = true;
     profile.host_network_exception = true;
     profile.restart = Restart::Never;

@@ -49,7 +49,8 @@ pub(super) fn check(source: &str) -> Result<(), SourceFault> {
         let problem = "holds a character of U+E000 to U+E002, which mark inserted values here";
         return fault(&source[at..], problem.to_owned());
     }
-    while let Some(at) = rest.find("{{").into_iter().chain(rest.find("{%")).chain(rest.find("{#")).min()
+    while let Some(at) =
+        rest.find("{{").into_iter().chain(rest.find("{%")).chain(rest.find("{#")).min()
     {
         rest = &rest[at..];
         if let Some(comment) = rest.strip_prefix("{#") {

@@ -51,9 +51,9 @@ fn judge_one(volume: &Volume, verdict: &mut Verdict) -> Option<Quantity> {
     let kind = kind(volume);
     verdict.refuse(match kind.as_str() {
         "hostPath" => format!("volume `{name}` is a hostPath, which is never allowed: remove it"),
-        "secret" => format!(
-            "volume `{name}` is a Secret: untrusted work gets no secrets; use a configMap"
-        ),
+        "secret" => {
+            format!("volume `{name}` is a Secret: untrusted work gets no secrets; use a configMap")
+        }
         "projected" => format!(
             "volume `{name}` is projected, which can hold the Kubernetes API token and secrets: \
              use a configMap or downwardAPI"
@@ -108,11 +108,7 @@ fn judge_mounts(container: &Container, pod: &PodSpec, verdict: &mut Verdict) {
 
 /// What a container writes to memory-backed volumes counts as its own memory (Kubernetes, "Memory
 /// backed emptyDir"): over its limit it is killed, or its pod evicted.
-fn judge_memory(
-    container: &Container,
-    volumes: &BTreeMap<&str, Quantity>,
-    verdict: &mut Verdict,
-) {
+fn judge_memory(container: &Container, volumes: &BTreeMap<&str, Quantity>, verdict: &mut Verdict) {
     let mounts = container.volume_mounts.iter().flatten();
     let mut used: BTreeMap<&str, u128> = BTreeMap::new();
     for mount in mounts {
@@ -132,8 +128,9 @@ fn judge_memory(
         return;
     };
     match Quantity::parse(&limit.0) {
-        Ok(limit) if used.values().fold(0, |sum: u128, size| sum.saturating_add(*size))
-            <= limit.milli() => {}
+        Ok(limit)
+            if used.values().fold(0, |sum: u128, size| sum.saturating_add(*size))
+                <= limit.milli() => {}
         Ok(limit) => {
             let sizes: Vec<String> = used
                 .keys()
