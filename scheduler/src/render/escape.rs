@@ -92,8 +92,12 @@ pub(super) fn misplaced_line(text: &str) -> Option<usize> {
             && parts.all(|part| {
                 let after = part.rsplit(CLOSE).next().unwrap_or_default();
                 after.strip_prefix('"').is_some_and(|rest| {
-                    let rest = rest.trim();
-                    rest.is_empty() || rest.starts_with([':', ',', ']', '}', '#'])
+                    let rest = rest.trim_end();
+                    rest.is_empty()
+                        || rest == ":"
+                        || rest.starts_with(": ")
+                        || rest.trim_start().starts_with([',', ']', '}'])
+                        || rest.starts_with(" #")
                 })
             })
     };

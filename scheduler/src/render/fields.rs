@@ -1,10 +1,11 @@
-//! Fields that were written and that the typed Job does not have.
+//! Fields that were written and that the typed Job does not have, or has of another type.
 //!
 //! k8s-openapi drops what it does not know, so a misspelt field would pass unseen: each member of
 //! what was read must be there in what the typed Job writes back.
 
 use std::fmt;
 
+use k8s_openapi::api::batch::v1::Job;
 use serde_json::Value;
 
 use super::expansion::shown;
@@ -64,6 +65,37 @@ fn lacks(read: &Value, written: &Value, path: &mut Vec<String>) -> bool {
         }
         _ => false,
     }
+}
+
+/// The path and the value of the first field of the wrong type, as near as can be told.
+///
+/// serde knows no paths, but the line that it stops at; in JSON of one member a line, indented, the
+/// line and the less indented ones before it are the path.
+pub(super) fn mistyped(read: &Value) -> (Vec<String>, String) {
+    let pretty = serde_json::to_string_pretty(read).unwrap_or_default();
+    let Err(error) = serde_json::from_str::<Job>(&pretty) else { return Default::default() };
+    let lines: Vec<&str> = pretty.lines().take(error.line()).collect();
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let last = lines.last().copied().unwrap_or_default();
+    let value = last.rsplit(": ").next().unwrap_or_default().trim_end_matches(',').to_owned();
+    let mut path = Vec::new();
+    let mut inside = usize::MAX;
+    for line in lines.into_iter().rev() {
+        let depth = indent(line);
+        if depth >= inside {
+            continue;
+        }
+        if let Some((key, _)) =
+            line.trim_start().strip_prefix('"').and_then(|l| l.split_once("\": "))
+        {
+            path.push(key.to_owned());
+        } else if line.trim() == "{" && depth > 0 {
+            path.push("[]".to_owned());
+        }
+        inside = depth;
+    }
+    path.reverse();
+    (path, value)
 }
 
 /// Field names of Jobs that people write, for suggestions only.
@@ -174,6 +206,17 @@ fn edits(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_field_of_the_wrong_type_is_named() {
+        let env = serde_json::json!([{ "name": "A", "value": "x" }, { "name": "B", "value": 1 }]);
+        let pod = serde_json::json!({ "containers": [{ "name": "c", "env": env }] });
+        let job = serde_json::json!({ "spec": { "template": { "spec": pod } } });
+        assert_eq!(shown(&mistyped(&job).0), "spec.template.spec.containers[].env[].value");
+        assert_eq!(mistyped(&job).1, "1");
+        let job = serde_json::json!({ "spec": { "backoffLimit": [0] } });
+        assert_eq!(shown(&mistyped(&job).0), "spec.backoffLimit");
+    }
 
     #[test]
     fn a_slip_finds_the_field_that_was_meant() {

@@ -43,7 +43,7 @@ struct Fault {
 impl Rendered<'_> {
     /// The Job, and the same as the API would get it.
     pub(super) fn parse(&self) -> Result<(Job, Value), RenderError> {
-        let read: Value = serde_saphyr::from_str(self.text).map_err(|e| self.yaml(&e))?;
+        let read: Value = read_yaml(self.text).map_err(|e| self.yaml(&e))?;
         let mut path = Vec::new();
         let read = decode(read, &mut path).map_err(|fault| self.misplaced(&fault))?;
         for (field, expect) in [("apiVersion", "batch/v1"), ("kind", "Job")] {
@@ -51,7 +51,7 @@ impl Rendered<'_> {
                 return Err(self.fail(self.line_of(field), format!("`{field}` must be {expect}")));
             }
         }
-        let job: Job = serde_json::from_value(read.clone()).map_err(|e| self.typed(&e))?;
+        let job: Job = serde_json::from_value(read.clone()).map_err(|e| self.typed(&read, &e))?;
         let written = serde_json::to_value(&job).map_err(|e| self.fail(None, e))?;
         if let Some(unknown) = fields::unknown(&read, &written) {
             return Err(self.fail(self.line_of(unknown.name()), unknown));
@@ -68,36 +68,40 @@ impl Rendered<'_> {
         let at = error.location().and_then(|at| usize::try_from(at.line()).ok());
         // An inserted value next to other text often is no YAML at all: say that instead.
         if let Some(line) = escape::misplaced_line(self.text) {
-            return self.misplaced_at(Some(line), "");
+            let excerpt = self.excerpt(Some(line));
+            return self.fail(self.template_line(Some(line)), format!("{MIXED}{excerpt}"));
         }
         let message = error.without_snippet().to_string();
+        // The position at the end is one in the rendered text, which nobody sees.
+        let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(text, _)| text);
         self.fail(self.template_line(at), format!("no valid YAML: {message}{}", self.excerpt(at)))
     }
 
     fn misplaced(&self, fault: &Fault) -> RenderError {
         let place = format!(" at {}", expansion::shown(&fault.path));
-        if fault.problem == MIXED {
-            return self.misplaced_at(escape::misplaced_line(self.text), &place);
-        }
         let field = fault.path.last().map_or("", String::as_str);
+        if fault.problem == MIXED {
+            let rendered = escape::misplaced_line(self.text);
+            let line = self.template_line(rendered).or_else(|| self.line_of(field));
+            return self.fail(line, format!("{MIXED}{place}{}", self.excerpt(rendered)));
+        }
         self.fail(self.line_of(field), format!("{}{place}", fault.problem))
     }
 
-    fn misplaced_at(&self, line: Option<usize>, place: &str) -> RenderError {
-        let excerpt = self.excerpt(line);
-        self.fail(self.template_line(line), format!("{MIXED}{place}{excerpt}"))
-    }
-
-    fn typed(&self, error: &serde_json::Error) -> RenderError {
-        // The same text read straight to the type fails at the same field, and knows its line.
-        let at = serde_saphyr::from_str::<Job>(self.text)
+    fn typed(&self, read: &Value, error: &serde_json::Error) -> RenderError {
+        // The same text read straight to the type mostly fails at the same field, and knows its
+        // line; a number for a text it takes, so that only the field's name is left to look for.
+        let at = read_yaml::<Job>(self.text)
             .err()
             .and_then(|error| usize::try_from(error.location()?.line()).ok());
-        let problem = format!("a field has the wrong type: {error}{}", self.excerpt(at));
-        self.fail(self.template_line(at), escape::shown(&problem))
+        let (path, value) = fields::mistyped(read);
+        let line = self.template_line(at).or_else(|| self.line_with(path.last()?, &value));
+        let place = expansion::shown(&path);
+        let problem = format!("{place} has the wrong type: {error}{}", self.excerpt(at));
+        self.fail(line, escape::shown(&problem))
     }
 
-    /// `: text of the line`, for a line of the rendered text.
+    /// `, in` the text of the line, for a line of the rendered text.
     fn excerpt(&self, line: Option<usize>) -> String {
         let text = line.and_then(|line| self.text.lines().nth(line.checked_sub(1)?));
         text.map_or_else(String::new, |text| format!(", in `{}`", escape::shown(text.trim())))
@@ -128,13 +132,26 @@ impl Rendered<'_> {
 
     /// The template's line that sets `field`, where only one does.
     pub(super) fn line_of(&self, field: &str) -> Option<usize> {
+        self.line_with(field, "")
+    }
+
+    /// The same, where only one sets it to something with `value` in it.
+    fn line_with(&self, field: &str, value: &str) -> Option<usize> {
         let mut lines = self.source.lines().enumerate().filter(|(_, line)| {
             let line = line.trim_start().trim_start_matches("- ").trim_start();
-            line.strip_prefix(field).is_some_and(|rest| rest.trim_start().starts_with(':'))
+            line.strip_prefix(field)
+                .and_then(|rest| rest.trim_start().strip_prefix(':'))
+                .is_some_and(|set| set.contains(value))
         });
         let (index, _) = lines.next()?;
         lines.next().is_none().then_some(index + 1)
     }
+}
+
+/// One YAML document. Only `true` and `false` are booleans: `no` is a text, as it looks.
+fn read_yaml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, serde_saphyr::Error> {
+    let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+    serde_saphyr::from_str_with_options(text, options)
 }
 
 const MIXED: &str = "an inserted value is not the whole of one scalar; write it alone, without \

@@ -64,15 +64,17 @@ fn what_the_type_does_not_know_is_refused_with_a_suggestion() {
         refused(from, to, because);
     }
     refused("restartPolicy: {{ restart_policy }}", "restartPolicy: [Never]", "wrong type");
+    refused("value: \"1337\"", "value: 1337", "env[].value has the wrong type");
+    refused("podReplacementPolicy: Failed", "suspend: no", "spec.suspend has the wrong type");
     refused("ttlSecondsAfterFinished: {{", "ttlSecondsAfterFinished: 1h # {{", "wrong type");
 }
 
 #[test]
 fn yaml_faults_and_template_faults_have_their_line() {
-    refused("kind: Job", "kind: [Job", "YAML");
+    refused("kind: Job", "kind: Job: x", "YAML");
     refused("namespace: {{ namespace }}", "name: again", "uplicate");
     refused("image: {{ image }}", "image: {{ imag }}", "imag");
-    refused("image: {{ image }}", "image: {{ image", "");
+    refused("image: {{ image }}", "image: {{ image ! }}", "");
     refused("kind: Job", "kind: CronJob", "`kind` must be Job");
 }
 
@@ -93,9 +95,9 @@ fn what_the_contract_needs_can_not_be_left_out() {
             "no input",
         ),
         ("- name: {{ task.name }}", "- name: worker", "container"),
-        ("katabatch.dev/task: {{ task.hash }}\n", "x: y\n", "katabatch.dev/task"),
-        ("katabatch.dev/attempt: {{ task.attempt }}", "x: y", "katabatch.dev/attempt"),
-        ("labels: *labels", "labels: {x: y}", "pod template"),
+        ("katabatch.dev/task: {{ task.hash }}\n", "x: z\n", "katabatch.dev/task"),
+        ("katabatch.dev/attempt: {{ task.attempt }}", "x: z", "katabatch.dev/attempt"),
+        ("labels: *labels", "labels: {x: z}", "pod template"),
         ("katabatch.dev/published-at: {{ task.published_at }}", "x: {{ task.url }}", "credential"),
         ("podReplacementPolicy: Failed", "parallelism: 2", "parallelism"),
         ("podReplacementPolicy: Failed", "suspend: true", "suspend"),

@@ -2,6 +2,7 @@
 //! and the process sees the value byte for byte.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -161,7 +162,7 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
     fn no_value_adds_moves_or_retypes_a_field(
@@ -178,9 +179,10 @@ proptest! {
         workload.profile.env = [("SETTING".to_owned(), value.clone())].into();
         let url = format!("https://h/{tail}");
 
-        let templates = Templates::embedded().expect("templates");
+        static TEMPLATES: LazyLock<Templates> =
+            LazyLock::new(|| Templates::embedded().expect("templates"));
         let job = |workload: &Workload, url: &str| {
-            let checked = templates
+            let checked = TEMPLATES
                 .check(workload, &sample::target(), &LENIENT)
                 .unwrap_or_else(|error| panic!("{error}"));
             let job = checked.fill(&task(workload, url), Attempt::FIRST);
