@@ -13,3 +13,4 @@ pub mod flags;
 pub mod gate;
 pub mod pipeline;
 pub mod queue;
+pub mod render;
