@@ -41,13 +41,8 @@ pub enum Program {
 
 impl Program {
     /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Etcd,
-        Self::ApiServer,
-        Self::ControllerManager,
-        Self::Scheduler,
-        Self::Kwok,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Kwok];
 
     /// What a benchmark of the API server alone needs.
     pub const WITHOUT_CONTROLLERS: [Self; 2] = [Self::Etcd, Self::ApiServer];
@@ -92,9 +87,7 @@ impl Binaries {
 
     /// Each program with its path.
     pub fn iter(&self) -> impl Iterator<Item = (Program, &Path)> {
-        self.0
-            .iter()
-            .map(|(program, path)| (*program, path.as_path()))
+        self.0.iter().map(|(program, path)| (*program, path.as_path()))
     }
 
     /// Finds the programs, and builds those that are nowhere yet (some minutes).
@@ -136,10 +129,7 @@ impl Binaries {
         }
         match Self::present(programs, &cache) {
             Some(all) => Ok(all),
-            None => bail!(
-                "built everything, and yet a program is not in {}",
-                cache.display()
-            ),
+            None => bail!("built everything, and yet a program is not in {}", cache.display()),
         }
     }
 
@@ -199,10 +189,7 @@ fn build(program: Program, cache: &Path) -> Result<()> {
     let output = scratch.path().join("out").join(program.name());
 
     let mut go = Command::new("go");
-    go.current_dir(scratch.path())
-        .env("GOWORK", "off")
-        .env("GOFLAGS", "")
-        .env("CGO_ENABLED", "0");
+    go.current_dir(scratch.path()).env("GOWORK", "off").env("GOFLAGS", "").env("CGO_ENABLED", "0");
     match program {
         Program::Kwok => {
             go.env("GOBIN", scratch.path().join("out")).args([
@@ -212,15 +199,10 @@ fn build(program: Program, cache: &Path) -> Result<()> {
             ]);
         }
         _ => {
-            go.args(["build", "-trimpath", &ldflags(), "-o"])
-                .arg(&output);
+            go.args(["build", "-trimpath", &ldflags(), "-o"]).arg(&output);
         }
     }
-    let result = go
-        .arg(program.package())
-        .stdin(Stdio::null())
-        .output()
-        .context("run go")?;
+    let result = go.arg(program.package()).stdin(Stdio::null()).output().context("run go")?;
     if !result.status.success() {
         let said = String::from_utf8_lossy(&result.stderr);
         let tail: Vec<_> = said.lines().rev().take(5).collect();

@@ -36,8 +36,7 @@ impl Certificates {
     pub fn generate(dir: &Path) -> Result<Self> {
         let ca_key = KeyPair::generate().context("make the CA's key")?;
         let mut ca = CertificateParams::new(Vec::new())?;
-        ca.distinguished_name
-            .push(DnType::CommonName, "katabatch e2e CA");
+        ca.distinguished_name.push(DnType::CommonName, "katabatch e2e CA");
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let ca_pem = ca.self_signed(&ca_key).context("sign the CA")?.pem();
@@ -49,9 +48,7 @@ impl Certificates {
             "localhost".into(),
             "kubernetes.default.svc".into(),
         ])?;
-        serving
-            .distinguished_name
-            .push(DnType::CommonName, "kube-apiserver");
+        serving.distinguished_name.push(DnType::CommonName, "kube-apiserver");
         serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let serving_pem = serving
             .signed_by(&serving_key, &issuer)
@@ -90,6 +87,5 @@ pub fn write_private(path: &Path, text: &str) -> Result<()> {
         .mode(0o600)
         .open(path)
         .with_context(|| format!("open {} for writing", path.display()))?;
-    file.write_all(text.as_bytes())
-        .with_context(|| format!("write {}", path.display()))
+    file.write_all(text.as_bytes()).with_context(|| format!("write {}", path.display()))
 }

@@ -169,10 +169,7 @@ impl ControlPlane {
     pub fn stop(&self) {
         if let Kind::Local { running, .. } = &self.kind {
             // Taken out first, so that it ends without the lock held.
-            let taken = running
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
+            let taken = running.lock().unwrap_or_else(PoisonError::into_inner).take();
             drop(taken);
         }
     }
@@ -206,9 +203,7 @@ impl ControlPlane {
     /// # Errors
     /// When it doesn't run; [`Unavailable`] on an external cluster.
     pub fn pause(&self, program: Program) -> Result<()> {
-        self.component(program, "pausing a component", |component| {
-            component.pause()
-        })
+        self.component(program, "pausing a component", |component| component.pause())
     }
 
     /// Lets a frozen component go on.
@@ -216,9 +211,7 @@ impl ControlPlane {
     /// # Errors
     /// As [`ControlPlane::pause`].
     pub fn resume(&self, program: Program) -> Result<()> {
-        self.component(program, "resuming a component", |component| {
-            component.resume()
-        })
+        self.component(program, "resuming a component", |component| component.resume())
     }
 
     fn component(
@@ -271,9 +264,7 @@ pub(crate) fn install_crypto() {
 
 /// The CA's certificates as bytes.
 pub(crate) fn ca_der(pem: &str) -> Result<Vec<CertificateDer<'static>>> {
-    CertificateDer::pem_slice_iter(pem.as_bytes())
-        .collect::<Result<_, _>>()
-        .context("read the CA")
+    CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().context("read the CA")
 }
 
 /// Made by hand, not from the kubeconfig, so that no environment variable changes it.
@@ -281,9 +272,6 @@ fn admin_client(server: &str, ca_pem: &str, token: &str) -> Result<Client> {
     let mut config = Config::new(server.parse().context("read the server's URL")?);
     config.root_cert = Some(ca_der(ca_pem)?.iter().map(|der| der.to_vec()).collect());
     config.default_retry = false;
-    config.auth_info = AuthInfo {
-        token: Some(token.to_owned().into()),
-        ..AuthInfo::default()
-    };
+    config.auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
     Client::try_from(config).context("make the administrator's client")
 }

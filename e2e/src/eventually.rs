@@ -20,11 +20,7 @@ pub enum Seen<T> {
 impl Seen<()> {
     /// `Done` if the condition holds, else `NotYet` with what was seen.
     pub fn when(holds: bool, otherwise: impl FnOnce() -> String) -> Self {
-        if holds {
-            Self::Done(())
-        } else {
-            Self::NotYet(otherwise())
-        }
+        if holds { Self::Done(()) } else { Self::NotYet(otherwise()) }
     }
 }
 
@@ -68,19 +64,14 @@ mod tests {
         })
         .await
         .expect_err("it never holds");
-        assert!(
-            error.to_string().contains("last seen: a cloud"),
-            "{error:#}"
-        );
+        assert!(error.to_string().contains("last seen: a cloud"), "{error:#}");
     }
 
     #[tokio::test]
     async fn a_value_comes_back() {
-        let value = eventually("seven", Duration::from_secs(1), || async {
-            Ok(Seen::Done(7))
-        })
-        .await
-        .expect("it holds at once");
+        let value = eventually("seven", Duration::from_secs(1), || async { Ok(Seen::Done(7)) })
+            .await
+            .expect("it holds at once");
         assert_eq!(value, 7);
     }
 }

@@ -32,9 +32,8 @@ impl RunDir {
         let (path, temporary) = match chosen {
             Some(path) => {
                 fs::create_dir_all(path).with_context(|| format!("create {}", path.display()))?;
-                let path = path
-                    .canonicalize()
-                    .with_context(|| format!("resolve {}", path.display()))?;
+                let path =
+                    path.canonicalize().with_context(|| format!("resolve {}", path.display()))?;
                 (path, None)
             }
             None => {
@@ -50,11 +49,7 @@ impl RunDir {
             None => lock_existing(&path)?,
         };
         end_processes_of(&path);
-        Ok(Self {
-            path,
-            _lock: lock,
-            _temporary: temporary,
-        })
+        Ok(Self { path, _lock: lock, _temporary: temporary })
     }
 
     /// The folder.
@@ -118,9 +113,7 @@ fn end_processes_of(dir: &Path) {
         if path.extension().is_none_or(|extension| extension != "pid") {
             continue;
         }
-        let pid = fs::read_to_string(&path)
-            .ok()
-            .and_then(|text| text.trim().parse::<i32>().ok());
+        let pid = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<i32>().ok());
         if let Some(pid) = pid.filter(|pid| command_line_names(*pid, dir)) {
             let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
         }

@@ -43,16 +43,14 @@ struct Up {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = tokio::runtime::Runtime::new()
-        .context("start the runtime")
-        .and_then(|runtime| {
-            runtime.block_on(async {
-                match arguments.command {
-                    Command::Up(up) => self::up(up).await,
-                    Command::Binaries => binaries().await,
-                }
-            })
-        });
+    let outcome = tokio::runtime::Runtime::new().context("start the runtime").and_then(|runtime| {
+        runtime.block_on(async {
+            match arguments.command {
+                Command::Up(up) => self::up(up).await,
+                Command::Binaries => binaries().await,
+            }
+        })
+    });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

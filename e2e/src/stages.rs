@@ -90,11 +90,7 @@ fn standard() -> Vec<Value> {
         ),
         stage(
             "image-absent",
-            vec![
-                alive(),
-                is_absent(".status.containerStatuses"),
-                matches("^image-absent$"),
-            ],
+            vec![alive(), is_absent(".status.containerStatuses"), matches("^image-absent$")],
             None,
             IMAGE_ABSENT,
         ),
@@ -118,10 +114,7 @@ fn standard() -> Vec<Value> {
         stage(
             "fail",
             vec![alive(), started(), matches("^fail-[0-9]+")],
-            Some(format!(
-                r#"{} | capture("-after-(?<time>.+)$").time // "0s""#,
-                behaviour()
-            )),
+            Some(format!(r#"{} | capture("-after-(?<time>.+)$").time // "0s""#, behaviour())),
             &end(
                 "Failed",
                 r#"{{ regexReplaceAll "^fail-([0-9]+).*$" $behaviour "${1}" }}"#,
@@ -267,20 +260,8 @@ mod tests {
             (Behaviour::Default, "default"),
             (Behaviour::StayPending, "stay-pending"),
             (Behaviour::Slow(Duration::from_secs(10)), "slow-10000ms"),
-            (
-                Behaviour::Fail {
-                    code: 3,
-                    after: Duration::ZERO,
-                },
-                "fail-3",
-            ),
-            (
-                Behaviour::Fail {
-                    code: 137,
-                    after: Duration::from_secs(1),
-                },
-                "fail-137-after-1000ms",
-            ),
+            (Behaviour::Fail { code: 3, after: Duration::ZERO }, "fail-3"),
+            (Behaviour::Fail { code: 137, after: Duration::from_secs(1) }, "fail-137-after-1000ms"),
         ];
         for (behaviour, value) in all {
             assert_eq!(behaviour.to_string(), value);

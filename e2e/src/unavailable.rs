@@ -13,10 +13,7 @@ pub struct Unavailable {
 impl Unavailable {
     /// Says what is missing, and how to get it.
     pub fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            hint: hint.into(),
-        }
+        Self { what: what.into(), hint: hint.into() }
     }
 }
 

@@ -79,11 +79,7 @@ fn job_state(job: &Job) -> String {
 }
 
 fn pod_state(pod: &Pod) -> String {
-    let node = pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.node_name.as_deref())
-        .unwrap_or("no node");
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or("no node");
     let Some(status) = &pod.status else {
         return format!("no status, on {node}");
     };
@@ -107,10 +103,6 @@ fn pod_state(pod: &Pod) -> String {
         "{} on {node}, containers [{}]{}",
         status.phase.as_deref().unwrap_or("no phase"),
         containers.join(", "),
-        if pod.metadata.deletion_timestamp.is_some() {
-            ", being deleted"
-        } else {
-            ""
-        },
+        if pod.metadata.deletion_timestamp.is_some() { ", being deleted" } else { "" },
     )
 }

@@ -28,12 +28,8 @@ impl ControlPlane {
             .context("use the kubeconfig's current context")?;
         config.default_retry = false;
         let server_url = config.cluster_url.to_string();
-        let ca_pem = config
-            .root_cert
-            .iter()
-            .flatten()
-            .map(|der| pem(der))
-            .collect::<Result<String>>()?;
+        let ca_pem =
+            config.root_cert.iter().flatten().map(|der| pem(der)).collect::<Result<String>>()?;
         let dir = tempfile::tempdir().context("create a folder for kubeconfigs")?;
         let ca_file = dir.path().join("ca.crt");
         std::fs::write(&ca_file, &ca_pem).context("write the CA")?;
@@ -61,13 +57,6 @@ fn pem(der: &[u8]) -> Result<String> {
     // Kubernetes' own bytes are base64 in JSON.
     let encoded = serde_json::to_value(ByteString(der.to_vec())).context("encode the CA")?;
     let encoded = encoded.as_str().context("base64 is text")?;
-    let lines: Vec<_> = encoded
-        .as_bytes()
-        .chunks(64)
-        .map(String::from_utf8_lossy)
-        .collect();
-    Ok(format!(
-        "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
-        lines.join("\n")
-    ))
+    let lines: Vec<_> = encoded.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+    Ok(format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n")))
 }

@@ -62,11 +62,7 @@ impl Ports {
             .collect::<Result<_, _>>()
             .context("read a port")?;
         match ports[..] {
-            [client, peer, apiserver] => Ok(Self {
-                client,
-                peer,
-                apiserver,
-            }),
+            [client, peer, apiserver] => Ok(Self { client, peer, apiserver }),
             _ => bail!("found {} ports of three", ports.len()),
         }
     }
@@ -74,11 +70,8 @@ impl Ports {
 
 /// Starts everything that `options` asks for.
 pub(super) async fn launch(options: &Options) -> Result<(Running, String)> {
-    let programs: &[Program] = if options.controllers {
-        &Program::ALL
-    } else {
-        &Program::WITHOUT_CONTROLLERS
-    };
+    let programs: &[Program] =
+        if options.controllers { &Program::ALL } else { &Program::WITHOUT_CONTROLLERS };
     let binaries = Binaries::find(programs).await?;
     let dir = RunDir::claim(options.dir.as_deref())?;
     let path = dir.path().to_path_buf();
@@ -87,10 +80,7 @@ pub(super) async fn launch(options: &Options) -> Result<(Running, String)> {
         &path.join("tokens.csv"),
         &format!("{admin_token},admin,admin,\"system:masters\"\n"),
     )?;
-    write_private(
-        &path.join("kwok.yaml"),
-        &stages::configuration(&options.stages),
-    )?;
+    write_private(&path.join("kwok.yaml"), &stages::configuration(&options.stages))?;
     let mut running = Running {
         components: BTreeMap::new(),
         recipe: Recipe {
@@ -114,11 +104,7 @@ pub(super) async fn launch(options: &Options) -> Result<(Running, String)> {
         running.recipe.ports = Ports::free()?;
     }
     if options.controllers {
-        for program in [
-            Program::ControllerManager,
-            Program::Scheduler,
-            Program::Kwok,
-        ] {
+        for program in [Program::ControllerManager, Program::Scheduler, Program::Kwok] {
             running.spawn(program)?;
         }
     }
@@ -140,9 +126,7 @@ impl Running {
     }
 
     pub(super) fn component(&self, program: Program) -> Result<&Component> {
-        self.components
-            .get(&program)
-            .with_context(|| format!("{} doesn't run", program.name()))
+        self.components.get(&program).with_context(|| format!("{} doesn't run", program.name()))
     }
 
     /// Ends one component and waits until it is gone.
@@ -204,10 +188,7 @@ impl Running {
             self.recipe.binaries.path(program)?,
             &self.recipe.arguments(program),
             // KWOK would read and make files in the home folder.
-            &[(
-                "KWOK_WORKDIR",
-                self.recipe.dir.join("kwok").display().to_string(),
-            )],
+            &[("KWOK_WORKDIR", self.recipe.dir.join("kwok").display().to_string())],
             &self.recipe.dir,
         )?;
         self.components.insert(program, component);
@@ -288,11 +269,7 @@ impl Recipe {
         let dir = self.dir.display();
         let kubeconfig = self.admin_kubeconfig();
         let kubeconfig = kubeconfig.display();
-        let Ports {
-            client,
-            peer,
-            apiserver,
-        } = self.ports;
+        let Ports { client, peer, apiserver } = self.ports;
         let certificates = &self.certificates;
         match program {
             Program::Etcd => vec![
@@ -314,10 +291,7 @@ impl Recipe {
                 "--endpoint-reconciler-type=none".into(),
                 format!("--secure-port={apiserver}"),
                 format!("--tls-cert-file={}", certificates.serving.display()),
-                format!(
-                    "--tls-private-key-file={}",
-                    certificates.serving_key.display()
-                ),
+                format!("--tls-private-key-file={}", certificates.serving_key.display()),
                 format!("--client-ca-file={}", certificates.ca.display()),
                 format!("--token-auth-file={dir}/tokens.csv"),
                 "--authorization-mode=RBAC".into(),

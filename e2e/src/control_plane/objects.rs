@@ -93,10 +93,7 @@ impl ControlPlane {
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             Err(error) => return Err(error).with_context(|| format!("create namespace {name}")),
         }
-        let namespace = Namespace {
-            name: name.to_owned(),
-            client: self.admin_client(),
-        };
+        let namespace = Namespace { name: name.to_owned(), client: self.admin_client() };
         if self.controllers {
             self.until_pods_may_come(&namespace).await?;
         }
@@ -127,23 +124,16 @@ impl ControlPlane {
         for index in 0..nodes {
             let node = serde_json::from_value(cluster_objects::node(index))
                 .context("make a node object")?;
-            api.create(&PostParams::default(), &node)
-                .await
-                .context("create a node")?;
+            api.create(&PostParams::default(), &node).await.context("create a node")?;
         }
         eventually("the nodes", PATIENCE, || async {
             let list = api.list(&ListParams::default()).await?;
             let ready = list.items.iter().filter(|node| is_ready(node)).count();
-            Ok(Seen::when(ready >= nodes, || {
-                format!("{ready} of {nodes} Ready")
-            }))
+            Ok(Seen::when(ready >= nodes, || format!("{ready} of {nodes} Ready")))
         })
         .await?;
-        self.until_pods_may_come(&Namespace {
-            name: "default".into(),
-            client: self.admin_client(),
-        })
-        .await
+        self.until_pods_may_come(&Namespace { name: "default".into(), client: self.admin_client() })
+            .await
     }
 
     /// A token of a service account that exists, good for an hour.
@@ -201,8 +191,7 @@ impl ControlPlane {
                 "namespace": "kube-system",
             }],
         });
-        self.apply_yaml(&format!("{account}\n---\n{binding}"))
-            .await?;
+        self.apply_yaml(&format!("{account}\n---\n{binding}")).await?;
         self.token_for("kube-system", FIELD_MANAGER).await
     }
 
@@ -252,10 +241,7 @@ impl ControlPlane {
     async fn apply(&self, namespace: &str, document: Value) -> Result<()> {
         let object: DynamicObject =
             serde_json::from_value(document).context("this isn't a Kubernetes object")?;
-        let types = object
-            .types
-            .as_ref()
-            .context("apiVersion or kind is missing")?;
+        let types = object.types.as_ref().context("apiVersion or kind is missing")?;
         let gvk = GroupVersionKind::try_from(types).context("read apiVersion and kind")?;
         let (resource, capabilities) = pinned_kind(&self.client, &gvk)
             .await
