@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use crate::binaries::Program;
 use crate::unavailable::Unavailable;
 
-pub use external::KUBECONFIG_VARIABLE;
+pub use external::{IMAGE_VARIABLE, KUBECONFIG_VARIABLE};
 pub use objects::Namespace;
 
 /// What to start.
@@ -123,17 +123,25 @@ impl ControlPlane {
         matches!(self.kind, Kind::Local { .. })
     }
 
+    /// For a test of something that only a control plane started here has.
+    ///
     /// # Errors
     /// [`Unavailable`] when the cluster is somebody else's: the test is then ignored.
     pub fn require_local(&self, feature: &str) -> Result<()> {
         if self.is_local() {
             return Ok(());
         }
-        Err(Unavailable::new(
+        Err(Unavailable::deliberate(
             format!("{feature} needs a control plane started here"),
             format!("run without {KUBECONFIG_VARIABLE}"),
         )
         .into())
+    }
+
+    /// An image whose container ends by itself with success. No fake node looks at it;
+    /// for an external cluster `KATABATCH_E2E_IMAGE` names one that it can pull.
+    pub fn worker_image(&self) -> String {
+        std::env::var(IMAGE_VARIABLE).unwrap_or_else(|_| "registry.test/worker:1".into())
     }
 
     /// A kubeconfig file with every right.

@@ -4,6 +4,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
@@ -72,6 +73,7 @@ async fn up(up: Up) -> Result<()> {
     };
     tokio::pin!(stopped);
 
+    let since = Instant::now();
     let started = async {
         let plane = ControlPlane::start(Options {
             controllers: !up.no_controllers,
@@ -92,7 +94,7 @@ async fn up(up: Up) -> Result<()> {
         "export KUBECONFIG={}\nkubectl --namespace katabatch get nodes,jobs",
         plane.admin_kubeconfig().display()
     )?;
-    eprintln!("ready; Ctrl-C stops it");
+    eprintln!("ready after {:.1} s; Ctrl-C stops it", since.elapsed().as_secs_f64());
     stopped.await;
     plane.stop();
     Ok(())

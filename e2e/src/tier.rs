@@ -129,7 +129,7 @@ impl Suite {
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
         let handle = self.runtime.handle().clone();
-        let run = move || verdict(handle.block_on(test));
+        let run = move || verdict(handle.block_on(test), require_all());
         self.trials.push(Trial::ignorable_test(name, run).with_kind(kind));
         self
     }
@@ -154,18 +154,22 @@ where
     }
 }
 
-fn verdict(outcome: Result<()>) -> Result<Completion, Failed> {
+fn verdict(outcome: Result<()>, require_all: bool) -> Result<Completion, Failed> {
     let error = match outcome {
         Ok(()) => return Ok(Completion::Completed),
         Err(error) => error,
     };
     match error.downcast_ref::<Unavailable>() {
-        Some(missing) if env::var(REQUIRE_VARIABLE).is_ok_and(|value| value == "all") => {
+        Some(missing) if require_all && !missing.is_deliberate() => {
             Err(format!("{REQUIRE_VARIABLE}=all, but {missing}").into())
         }
         Some(missing) => Ok(Completion::ignored_with(missing)),
         None => Err(format!("{error:#}").into()),
     }
+}
+
+fn require_all() -> bool {
+    env::var(REQUIRE_VARIABLE).is_ok_and(|value| value == "all")
 }
 
 /// Ctrl-C reaches only this process: the components have groups of their own.
@@ -181,4 +185,35 @@ async fn stop_on_signal() {
     }
     shared::stop();
     std::process::exit(130);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_ignored(outcome: Result<Completion, Failed>) -> bool {
+        matches!(outcome, Ok(Completion::Ignored { reason: Some(_) }))
+    }
+
+    #[test]
+    fn what_is_missing_is_ignored_unless_it_is_required() {
+        let missing = || Err(Unavailable::new("no moon", "wait for the night").into());
+        assert!(is_ignored(verdict(missing(), false)));
+        let required = verdict(missing(), true).err().expect("it fails");
+        let message = required.message().expect("it says why");
+        assert!(message.contains("no moon; hint: wait for the night"), "{message}");
+    }
+
+    #[test]
+    fn what_is_ruled_out_is_ignored_even_then() {
+        let ruled_out = Err(Unavailable::deliberate("no moon", "look up").into());
+        assert!(is_ignored(verdict(ruled_out, true)));
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_failure_with_its_words() {
+        let outcome = caught(async { panic!("the sky fell") }).await;
+        let failed = verdict(outcome, false).err().expect("it fails");
+        assert!(failed.message().is_some_and(|text| text.contains("the sky fell")));
+    }
 }

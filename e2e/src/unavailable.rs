@@ -8,12 +8,24 @@ use std::fmt;
 pub struct Unavailable {
     what: String,
     hint: String,
+    deliberate: bool,
 }
 
 impl Unavailable {
-    /// Says what is missing, and how to get it.
+    /// Says what this machine lacks, and how to get it.
     pub fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { what: what.into(), hint: hint.into() }
+        Self { what: what.into(), hint: hint.into(), deliberate: false }
+    }
+
+    /// Says what the person who started the run has ruled out, such as stopping a cluster
+    /// of their own. Requiring every tier doesn't ask for these.
+    pub fn deliberate(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { deliberate: true, ..Self::new(what, hint) }
+    }
+
+    /// Whether it was ruled out, rather than missing.
+    pub fn is_deliberate(&self) -> bool {
+        self.deliberate
     }
 }
 

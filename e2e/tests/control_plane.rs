@@ -16,7 +16,8 @@ use katabatch_e2e::{Suite, Tier, Unavailable};
 
 fn main() -> Result<ExitCode> {
     let absent = Tier::new("absent", || async {
-        Err(Unavailable::new("nobody has this", "none; it shows how a tier is left out").into())
+        Err(Unavailable::deliberate("nobody has this", "none, it shows how tiers are left out")
+            .into())
     });
     Ok(Suite::new()?
         .test("a_kata_job_completes", jobs::a_kata_job_completes)
@@ -29,6 +30,7 @@ fn main() -> Result<ExitCode> {
         .test("a_lost_answer_leaves_the_object", faults::a_lost_answer_leaves_the_object)
         .test("a_request_dropped_before_leaves_none", faults::a_request_dropped_before_leaves_none)
         .test("an_empty_201_hides_the_object", faults::an_empty_201_hides_the_object)
+        .test("an_answer_comes_too_late", faults::an_answer_comes_too_late)
         .test("back_pressure_is_answered_as_told", faults::back_pressure_is_answered_as_told)
         .test("the_second_page_expires", faults::the_second_page_expires)
         .test("a_watch_streams_and_is_cut", faults::a_watch_streams_and_is_cut)
@@ -36,6 +38,7 @@ fn main() -> Result<ExitCode> {
         .test("a_watch_falls_silent", faults::a_watch_falls_silent)
         .test("http2_passes_too", faults::http2_passes_too)
         .test("the_api_server_goes_and_comes_back", outage::the_api_server_goes_and_comes_back)
+        .test("a_start_that_fails_shows_the_log", outage::a_start_that_fails_shows_the_log)
         .test_in(&absent, "a_tier_that_is_absent_is_ignored", || async {
             anyhow::bail!("it must not run")
         })

@@ -13,6 +13,9 @@ use super::{Access, ControlPlane, Kind, install_crypto};
 /// The variable that names the kubeconfig of a cluster to use instead of a new one.
 pub const KUBECONFIG_VARIABLE: &str = "KATABATCH_E2E_KUBECONFIG";
 
+/// The variable that names the image of test Jobs, for a cluster that really runs them.
+pub const IMAGE_VARIABLE: &str = "KATABATCH_E2E_IMAGE";
+
 impl ControlPlane {
     /// The cluster of the kubeconfig's current context. Its nodes and its RuntimeClass
     /// are its own matter.

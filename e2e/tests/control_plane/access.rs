@@ -51,7 +51,8 @@ fn is_forbidden<T>(outcome: Result<T, kube::Error>) -> Result<()> {
 pub async fn a_role_is_all_a_token_may_do(case: Case) -> Result<()> {
     let client = client_of(&case, None).await?;
     let mine: Api<Job> = Api::default_namespaced(client.clone());
-    mine.create(&PostParams::default(), &job("mine", Behaviour::Default)?).await?;
+    let job = job("mine", &case.plane.worker_image(), Behaviour::Default)?;
+    mine.create(&PostParams::default(), &job).await?;
     ensure!(mine.list(&ListParams::default()).await?.items.len() == 1);
 
     is_forbidden(mine.get("mine").await)?;

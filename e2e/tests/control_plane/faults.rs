@@ -9,8 +9,9 @@ use hyper::body::Bytes;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::ConfigMap;
+use katabatch_e2e::eventually::Seen;
 use katabatch_e2e::proxy::{Action, Rule};
-use katabatch_e2e::{Case, Proxy};
+use katabatch_e2e::{Case, Proxy, eventually};
 use kube::Api;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use serde_json::json;
@@ -97,6 +98,21 @@ pub async fn an_empty_201_hides_the_object(case: Case) -> Result<()> {
     ensure!(it.direct.get_opt("a").await?.is_some());
     ensure!(it.proxy.requests()[0].status == Some(201));
     Ok(())
+}
+
+pub async fn an_answer_comes_too_late(case: Case) -> Result<()> {
+    let it = fixture(&case).await?;
+    it.proxy.push(Rule::new(Action::DelayAnswer(10 * SOON)).verb("create"));
+    let direct = it.direct.clone();
+    let created = eventually("the object is there", SOON, || async {
+        let found = direct.get_opt("a").await?;
+        Ok(Seen::when(found.is_some(), || "nothing".into()))
+    });
+    // The one that ends first is the look past the proxy: the create never does.
+    tokio::select! {
+        answer = it.create("a") => bail!("an answer came: {answer:?}"),
+        created = created => created,
+    }
 }
 
 pub async fn back_pressure_is_answered_as_told(case: Case) -> Result<()> {

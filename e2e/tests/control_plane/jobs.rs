@@ -15,7 +15,7 @@ use serde_json::json;
 const SOON: Duration = Duration::from_secs(60);
 
 /// A Job as a farm's worker images expect it, as far as a cluster cares.
-pub fn job(name: &str, behaviour: Behaviour) -> Result<Job> {
+pub fn job(name: &str, image: &str, behaviour: Behaviour) -> Result<Job> {
     serde_json::from_value(json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -29,7 +29,7 @@ pub fn job(name: &str, behaviour: Behaviour) -> Result<Job> {
                     "restartPolicy": "Never",
                     "containers": [{
                         "name": name,
-                        "image": "registry.test/worker:1",
+                        "image": image,
                         "securityContext": { "privileged": true },
                         "resources": {
                             "requests": { "cpu": "2", "memory": "3.75Gi" },
@@ -48,10 +48,11 @@ pub fn job(name: &str, behaviour: Behaviour) -> Result<Job> {
     .context("make the Job")
 }
 
-pub async fn create(namespace: &Namespace, name: &str, behaviour: Behaviour) -> Result<()> {
-    namespace
+async fn create(case: &Case, name: &str, behaviour: Behaviour) -> Result<()> {
+    let image = case.plane.worker_image();
+    case.namespace
         .api::<Job>()
-        .create(&PostParams::default(), &job(name, behaviour)?)
+        .create(&PostParams::default(), &job(name, &image, behaviour)?)
         .await
         .with_context(|| format!("create {name}"))?;
     Ok(())
@@ -107,7 +108,7 @@ fn exit(pod: &Pod) -> Option<(i32, &str)> {
 }
 
 pub async fn a_kata_job_completes(case: Case) -> Result<()> {
-    create(&case.namespace, "quick", Behaviour::Default).await?;
+    create(&case, "quick", Behaviour::Default).await?;
     until_job(&case.namespace, "quick", "Complete").await
 }
 
@@ -115,11 +116,11 @@ pub async fn pods_behave_as_their_label_says(case: Case) -> Result<()> {
     case.plane.require_local("telling pods how to behave")?;
     let namespace = &case.namespace;
     let slow = Behaviour::Slow(Duration::from_secs(2));
-    create(namespace, "pending", Behaviour::StayPending).await?;
-    create(namespace, "absent", Behaviour::ImageAbsent).await?;
-    create(namespace, "forever", Behaviour::RunForever).await?;
-    create(namespace, "evicted", Behaviour::Evicted).await?;
-    create(namespace, "slow", slow).await?;
+    create(&case, "pending", Behaviour::StayPending).await?;
+    create(&case, "absent", Behaviour::ImageAbsent).await?;
+    create(&case, "forever", Behaviour::RunForever).await?;
+    create(&case, "evicted", Behaviour::Evicted).await?;
+    create(&case, "slow", slow).await?;
 
     until_pod(namespace, "slow", "running", |pod| phase(pod) == "Running").await?;
     until_job(namespace, "slow", "Complete").await?;
@@ -141,8 +142,8 @@ pub async fn a_failing_pod_fails_its_job(case: Case) -> Result<()> {
     let namespace = &case.namespace;
     let at_once = Behaviour::Fail { code: 3, after: Duration::ZERO };
     let later = Behaviour::Fail { code: 137, after: Duration::from_secs(1) };
-    create(namespace, "three", at_once).await?;
-    create(namespace, "memory", later).await?;
+    create(&case, "three", at_once).await?;
+    create(&case, "memory", later).await?;
     for (name, end) in [("three", (3, "Error")), ("memory", (137, "OOMKilled"))] {
         until_job(namespace, name, "Failed").await?;
         let pod = until_pod(namespace, name, "failed", |pod| phase(pod) == "Failed").await?;
@@ -154,7 +155,7 @@ pub async fn a_failing_pod_fails_its_job(case: Case) -> Result<()> {
 pub async fn a_deleted_pod_ends_and_goes(case: Case) -> Result<()> {
     case.plane.require_local("telling pods how to behave")?;
     let namespace = &case.namespace;
-    create(namespace, "doomed", Behaviour::RunForever).await?;
+    create(&case, "doomed", Behaviour::RunForever).await?;
     until_pod(namespace, "doomed", "running", |pod| phase(pod) == "Running").await?;
     namespace.api::<Job>().delete("doomed", &DeleteParams::foreground()).await?;
     let pods = namespace.api::<Pod>();
@@ -167,7 +168,7 @@ pub async fn a_deleted_pod_ends_and_goes(case: Case) -> Result<()> {
 
 pub async fn a_dump_shows_what_is_there(case: Case) -> Result<()> {
     case.plane.require_local("telling pods how to behave")?;
-    create(&case.namespace, "shown", Behaviour::StayPending).await?;
+    create(&case, "shown", Behaviour::StayPending).await?;
     until_pod(&case.namespace, "shown", "scheduled", is_scheduled).await?;
     let text = case.plane.describe(case.namespace.name()).await?;
     for expected in ["Job shown: active 1", "Pod shown-", "Pending on fake-", "SuccessfulCreate"] {

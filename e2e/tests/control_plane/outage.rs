@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use katabatch_e2e::binaries::Program;
 use katabatch_e2e::eventually::Seen;
 use katabatch_e2e::{Case, ControlPlane, Options, eventually};
@@ -34,5 +34,20 @@ pub async fn the_api_server_goes_and_comes_back(case: Case) -> Result<()> {
     let dir = plane.logs_dir()?.to_path_buf();
     drop(plane);
     ensure!(!dir.exists(), "{} is left", dir.display());
+    Ok(())
+}
+
+pub async fn a_start_that_fails_shows_the_log(case: Case) -> Result<()> {
+    case.plane.require_local("starting an API server")?;
+    let outcome = ControlPlane::start(Options {
+        controllers: false,
+        apiserver_arguments: vec!["--no-such-argument".into()],
+        ..Options::default()
+    });
+    let error = outcome.await.err().context("it started")?;
+    let text = format!("{error:#}");
+    for expected in ["kube-apiserver doesn't start", "it ended by itself", "--no-such-argument"] {
+        ensure!(text.contains(expected), "{expected:?} is not in: {text}");
+    }
     Ok(())
 }
