@@ -93,12 +93,15 @@ impl Component {
         self.exited_within(Duration::ZERO).is_none()
     }
 
-    /// Stops it where it stands, as a machine that hangs would.
+    /// Stops it where it stands, as a machine that hangs would. Its threads stop one by
+    /// one, soon: the check that is returned says when all have.
     ///
     /// # Errors
     /// When the process is gone.
-    pub fn pause(&self) -> Result<()> {
-        self.signal(Signal::SIGSTOP)
+    pub fn pause(&self) -> Result<impl Fn() -> bool + use<>> {
+        self.signal(Signal::SIGSTOP)?;
+        let threads = PathBuf::from(format!("/proc/{}/task", self.group));
+        Ok(move || all_stand_still(&threads))
     }
 
     /// Lets it go on.
@@ -159,6 +162,17 @@ impl Component {
         }
         killpg(self.group, signal).with_context(|| format!("send {signal} to {self:?}"))
     }
+}
+
+/// Whether every thread's state, the letter after its name in parentheses, is "stopped".
+fn all_stand_still(threads: &Path) -> bool {
+    fs::read_dir(threads).is_ok_and(|entries| {
+        entries.flatten().all(|thread| {
+            fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| {
+                stat.rsplit_once(')').is_some_and(|(_, end)| end.starts_with(" T"))
+            })
+        })
+    })
 }
 
 impl Drop for Component {

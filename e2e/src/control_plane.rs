@@ -9,8 +9,9 @@ mod objects;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use kube::Client;
 use kube::config::{AuthInfo, Config};
 use rustls::pki_types::CertificateDer;
@@ -18,6 +19,8 @@ use rustls::pki_types::pem::PemObject;
 use tempfile::TempDir;
 
 use crate::binaries::Program;
+use crate::component::Component;
+use crate::eventually::{Seen, eventually};
 use crate::unavailable::Unavailable;
 
 pub use external::{IMAGE_VARIABLE, KUBECONFIG_VARIABLE};
@@ -210,8 +213,13 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When it doesn't run; [`Unavailable`] on an external cluster.
-    pub fn pause(&self, program: Program) -> Result<()> {
-        self.component(program, "pausing a component", |component| component.pause())
+    pub async fn pause(&self, program: Program) -> Result<()> {
+        let stands_still = self.component(program, "pausing a component", Component::pause)?;
+        eventually("it stands still", Duration::from_secs(30), || {
+            let seen = Seen::when(stands_still(), || "a thread that runs".into());
+            async { Ok(seen) }
+        })
+        .await
     }
 
     /// Lets a frozen component go on.
@@ -219,18 +227,18 @@ impl ControlPlane {
     /// # Errors
     /// As [`ControlPlane::pause`].
     pub fn resume(&self, program: Program) -> Result<()> {
-        self.component(program, "resuming a component", |component| component.resume())
+        self.component(program, "resuming a component", Component::resume)
     }
 
-    fn component(
+    fn component<T>(
         &self,
         program: Program,
         feature: &str,
-        act: impl FnOnce(&crate::component::Component) -> Result<()>,
-    ) -> Result<()> {
+        act: impl FnOnce(&Component) -> Result<T>,
+    ) -> Result<T> {
         self.require_local(feature)?;
         let Kind::Local { running, .. } = &self.kind else {
-            return Ok(());
+            bail!("it isn't local");
         };
         let running = running.lock().unwrap_or_else(PoisonError::into_inner);
         let running = running.as_ref().context("the control plane is stopped")?;

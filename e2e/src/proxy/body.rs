@@ -8,6 +8,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use tokio::sync::watch;
+use tokio::task::yield_now;
 
 /// Any error; the connection ends with it.
 pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -49,10 +50,10 @@ async fn next(mut state: Passing) -> Option<(Result<Frame<Bytes>, Error>, Passin
         return None;
     }
     match state.limit {
-        Some((0, Then::Break)) => return Some(broken_off(state)),
+        Some((0, Then::Break)) => return Some(broken_off(state).await),
         Some((0, Then::Silence)) => {
             return tokio::select! {
-                () = cut(&mut state.cuts) => Some(broken_off(state)),
+                () = cut(&mut state.cuts) => Some(broken_off(state).await),
                 () = pending() => None,
             };
         }
@@ -60,7 +61,7 @@ async fn next(mut state: Passing) -> Option<(Result<Frame<Bytes>, Error>, Passin
     }
     let frame = tokio::select! {
         biased;
-        () = cut(&mut state.cuts) => return Some(broken_off(state)),
+        () = cut(&mut state.cuts) => return Some(broken_off(state).await),
         frame = state.inner.frame() => frame?,
     };
     let frame = frame.map_err(Error::from).map(|frame| match &mut state.limit {
@@ -78,7 +79,10 @@ fn shorten(frame: Frame<Bytes>, left: &mut u64) -> Frame<Bytes> {
     })
 }
 
-fn broken_off(mut state: Passing) -> (Result<Frame<Bytes>, Error>, Passing) {
+async fn broken_off(mut state: Passing) -> (Result<Frame<Bytes>, Error>, Passing) {
+    // hyper writes out what it holds when a body has nothing to give for a moment; an
+    // error straight away would take the headers with it.
+    yield_now().await;
     state.broken = true;
     (Err("broken off on purpose".into()), state)
 }

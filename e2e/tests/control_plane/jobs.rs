@@ -170,9 +170,17 @@ pub async fn a_dump_shows_what_is_there(case: Case) -> Result<()> {
     case.plane.require_local("telling pods how to behave")?;
     create(&case, "shown", Behaviour::StayPending).await?;
     until_pod(&case.namespace, "shown", "scheduled", is_scheduled).await?;
-    let text = case.plane.describe(case.namespace.name()).await?;
-    for expected in ["Job shown: active 1", "Pod shown-", "Pending on fake-", "SuccessfulCreate"] {
-        ensure!(text.contains(expected), "{expected:?} is not in:\n{text}");
-    }
-    Ok(())
+    // Events are written behind the work.
+    eventually("all is shown", SOON, || async {
+        let text = case.plane.describe(case.namespace.name()).await?;
+        let expected = [
+            "Job shown: active 1",
+            "Pod shown-",
+            "Pending on fake-",
+            "Job/shown: SuccessfulCreate",
+        ];
+        let missing = expected.iter().find(|expected| !text.contains(**expected));
+        Ok(Seen::when(missing.is_none(), || format!("{missing:?} is not in:\n{text}")))
+    })
+    .await
 }

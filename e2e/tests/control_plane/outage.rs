@@ -21,9 +21,9 @@ pub async fn the_api_server_goes_and_comes_back(case: Case) -> Result<()> {
     ensure!(client.apiserver_version().await?.major == "1");
     ensure!(plane.server_url() == url);
 
-    plane.pause(Program::ApiServer)?;
+    plane.pause(Program::ApiServer).await?;
     let frozen = timeout(Duration::from_millis(300), client.apiserver_version()).await;
-    ensure!(frozen.is_err(), "a frozen server answered");
+    ensure!(frozen.is_err(), "a frozen server answered: {frozen:?}");
     plane.resume(Program::ApiServer)?;
     eventually("the server goes on", Duration::from_secs(30), || async {
         client.apiserver_version().await?;
