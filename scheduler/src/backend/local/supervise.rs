@@ -13,7 +13,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -22,6 +21,7 @@ use nix::unistd::Pid;
 use super::log_tail::TailWriter;
 use super::record::{self, EXIT, Exit, How, Record, SCRATCH, STARTED, Started};
 use super::{state, strays};
+use crate::clock::{Clock as _, SystemClock};
 
 /// How long the log may go on after the command has ended, when a process that got away holds its
 /// output open.
@@ -52,7 +52,7 @@ fn run(dir: &Path) -> io::Result<bool> {
     if dir.join(STARTED).try_exists()? || dir.join(EXIT).try_exists()? {
         return Ok(true);
     }
-    let started_at = Timestamp::now();
+    let started_at = SystemClock.wall();
     let started = Started { supervisor: std::process::id(), started_at };
     record::write(dir, STARTED, &started)?;
     let (how, deadline_exceeded) = match start(dir, &record) {
@@ -60,7 +60,7 @@ fn run(dir: &Path) -> io::Result<bool> {
         Err(e) => (How::NotStarted(format!("`{}`: {e}", program(&record))), false),
     };
     let exit =
-        Exit { how, deadline_exceeded, started_at: Some(started_at), ended_at: Timestamp::now() };
+        Exit { how, deadline_exceeded, started_at: Some(started_at), ended_at: SystemClock.wall() };
     record::write(dir, EXIT, &exit)?;
     Ok(true)
 }

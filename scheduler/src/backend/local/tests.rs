@@ -3,6 +3,7 @@
 //! The supervisor is this test binary itself, started with one test's name and a variable that
 //! tells it the directory.
 
+mod killed;
 mod limits;
 mod restart;
 mod running;
@@ -45,7 +46,8 @@ fn supervisor() -> Supervisor {
 
 /// A directory for a backend, and what the shell commands write.
 struct Place {
-    dir: TempDir,
+    dir: PathBuf,
+    _temporary: Option<TempDir>,
 }
 
 /// A backend whose `run` goes on until this is dropped.
@@ -56,11 +58,12 @@ struct Running {
 
 impl Place {
     fn new() -> Self {
-        Self { dir: tempfile::tempdir().expect("a directory") }
+        let dir = tempfile::tempdir().expect("a directory");
+        Self { dir: dir.path().to_owned(), _temporary: Some(dir) }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.dir.join(name)
     }
 
     fn root(&self) -> PathBuf {
