@@ -7,7 +7,9 @@
 
 pub mod backend;
 pub mod catalog;
+pub mod cli;
 pub mod clock;
+pub mod demo;
 pub mod domain;
 pub mod flags;
 pub mod gate;
