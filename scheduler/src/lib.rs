@@ -7,6 +7,7 @@
 
 pub mod backend;
 pub mod catalog;
+pub mod cli;
 pub mod clock;
 pub mod domain;
 pub mod flags;
