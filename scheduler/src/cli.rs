@@ -1,3 +1,5 @@
-//! The command line: one file per subcommand.
+//! The command line's parts.
 
 pub mod demo_worker;
+pub mod output;
+pub mod queue;
