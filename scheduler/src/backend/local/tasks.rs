@@ -34,6 +34,10 @@ const STARTS: u32 = 3;
 /// How many ends a slow listener may be behind before it misses some.
 const ENDS_KEPT: usize = 4096;
 
+/// How often, and how far apart, the directory's ownership is asked for: a second in all.
+const OWNER_TRIES: u32 = 50;
+const OWNER_WAIT: Duration = Duration::from_millis(20);
+
 const LIMIT_RETRY: Duration = Duration::from_secs(1);
 const FAILED_RETRY: Duration = Duration::from_secs(10);
 
@@ -305,13 +309,17 @@ impl Tasks {
     }
 }
 
-/// Makes this process the directory's only owner.
+/// Makes this process the directory's only owner. Waits a little for one that is ending, and for
+/// a child that it was just starting: until that has become another program it holds the lock too.
 fn own(root: &Path) -> Result<File, LocalError> {
     let path = root.join(".owner");
     let file = private_file().open(&path).map_err(LocalError::at(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(LocalError::InUse(root.to_owned())),
-        Err(TryLockError::Error(e)) => Err(LocalError::at(&path)(e)),
+    for _ in 0..OWNER_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(OWNER_WAIT),
+            Err(TryLockError::Error(e)) => return Err(LocalError::at(&path)(e)),
+        }
     }
+    Err(LocalError::InUse(root.to_owned()))
 }
