@@ -8,7 +8,10 @@
 pub mod backend;
 pub mod catalog;
 pub mod clock;
+pub mod config;
 pub mod domain;
 pub mod flags;
 pub mod gate;
+pub mod located;
+pub mod pipeline;
 pub mod queue;

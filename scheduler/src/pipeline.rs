@@ -1,0 +1,3 @@
+//! The stages that a task moves through.
+
+pub mod resolve;
