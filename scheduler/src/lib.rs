@@ -12,3 +12,4 @@ pub mod domain;
 pub mod flags;
 pub mod gate;
 pub mod queue;
+pub mod render;
