@@ -1,9 +1,9 @@
 //! Workload → Tera template → typed Job → isolation policy, once a workload; then a task's values
 //! are set in the checked Job, once a task.
 //!
-//! The steps, a file each: [`source`] (what a template may not say), [`variables`], [`escape`]
-//! (each value one whole scalar), [`parse`] (strictly to the typed Job), [`shape`] (what the
-//! scheduler's contract needs), [`policy`] (isolation), [`checked`] (filling). Pure: no client, no
+//! The steps, a file each: `source` (what a template may not say), `variables`, `escape`
+//! (each value one whole scalar), `parse` (strictly to the typed Job), `shape` (what the
+//! scheduler's contract needs), `policy` (isolation), `checked` (filling). Pure: no client, no
 //! clock; the only file access is reading templates.
 
 mod checked;

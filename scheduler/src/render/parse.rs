@@ -191,10 +191,7 @@ fn decode(value: Value, path: &mut Vec<String>) -> Result<Value, Fault> {
                 };
                 path.push(key.clone());
                 if out.contains_key(&key) {
-                    return Err(fault(
-                        path,
-                        "set twice, by the template and by a setting (or two settings):",
-                    ));
+                    return Err(fault(path, "a key is set twice, by the template and a setting,"));
                 }
                 let member = decode(member, path)?;
                 path.pop();

@@ -90,8 +90,9 @@ impl Policy {
                          mapping Kata"
                     ),
                 );
+                let privileged = if workload.profile.privileged { "privileged " } else { "" };
                 verdict.warnings.push(format!(
-                    "{} runs in a standard container: it is not isolated from its node",
+                    "{} runs in a {privileged}standard container: it is not isolated from its node",
                     workload.key
                 ));
             }

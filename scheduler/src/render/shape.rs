@@ -194,7 +194,7 @@ fn check_labels(labels: Option<&BTreeMap<String, String>>) -> Result<(), ShapeFa
         let (prefix, bare) = name.rsplit_once('/').unwrap_or(("", name));
         let valid_name = !bare.is_empty()
             && is_label_value(bare)
-            && (prefix.is_empty() == !name.contains('/'))
+            && prefix.is_empty() != name.contains('/')
             && (prefix.is_empty() || crate::domain::name::is_dns_subdomain(prefix));
         if !valid_name {
             return fault(name, format!("`{name}` is no label name that Kubernetes takes"));

@@ -16,19 +16,8 @@ pub(super) struct SourceFault {
 }
 
 /// Tags that only choose or repeat text, or bind a value.
-const TAGS: [&str; 11] = [
-    "if",
-    "elif",
-    "else",
-    "endif",
-    "for",
-    "endfor",
-    "set",
-    "set_global",
-    "include",
-    "break",
-    "continue",
-];
+const TAGS: [&str; 10] =
+    ["if", "elif", "else", "endif", "for", "endfor", "set", "set_global", "break", "continue"];
 
 /// A word of an expression: an identifier, a string, or one other character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,7 +151,7 @@ fn check_tag(words: &[Word<'_>]) -> Result<(), String> {
         }
         [Word::Ident(tag), ..] if TAGS.contains(tag) => no_task(words),
         [Word::Ident(tag), ..] => Err(format!(
-            "the tag `{tag}` makes text that is not escaped again; use only {}",
+            "the tag `{tag}` is not for templates of Jobs; use only {}",
             TAGS.join(", ")
         )),
         _ => Ok(()),
@@ -221,6 +210,7 @@ mod tests {
         refused("{#-\n-#}\n{% filter safe %}{% endfilter %}", 3, "`filter`");
         refused("{%- set x -%}{{ image }}{% endset %}", 1, "captures");
         refused("{% component c() %}{% endcomponent %}", 1, "`component`");
+        refused("{% include 'kata.yaml.tera' %}", 1, "`include`");
         refused("{% block b %}{% endblock %}", 1, "`block`");
         refused("x: \u{E000}", 1, "U+E000");
     }
