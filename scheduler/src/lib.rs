@@ -18,3 +18,7 @@ pub mod located;
 pub mod pipeline;
 pub mod queue;
 pub mod render;
+pub mod service;
+#[cfg(test)]
+mod simulation;
+pub mod telemetry;

@@ -198,7 +198,12 @@ fn world(answer: Answer, pending: usize, limit: usize, once: bool) -> World {
     tokio::spawn(Arc::clone(&leases).run());
     let pipeline = Pipeline::new(Deps {
         clock,
-        queues: vec![QueueBinding { leases, queue: queue.clone(), base_os_version: None, max_panics: 3 }],
+        queues: vec![QueueBinding {
+            leases,
+            queue: queue.clone(),
+            base_os_version: None,
+            max_panics: 3,
+        }],
         catalog: Arc::new(FakeCatalog(vec!["a", "b", "explosive"])),
         flags: Arc::new(NoFlags),
         resolver: Arc::new(FakeResolver),

@@ -65,7 +65,10 @@ fn all_problems_of_a_file_come_at_once_with_line_key_and_hint() {
 #[test]
 fn a_file_that_is_no_configuration_says_so() {
     check("", &["k.yaml:1: is empty; a mapping (key: value) is wanted"]);
-    check("scheduler: a\n", &["k.yaml:1: has no `apiVersion`; write `apiVersion: katabatch.dev/v1alpha1`"]);
+    check(
+        "scheduler: a\n",
+        &["k.yaml:1: has no `apiVersion`; write `apiVersion: katabatch.dev/v1alpha1`"],
+    );
     check(
         "apiVersion: katabatch.dev/v1alpha1\nscheduler: a\nscheduler: b\n",
         &["k.yaml:3: scheduler: is written twice; keep one of them"],
@@ -118,7 +121,9 @@ fn the_example_loads_and_shows_every_key() {
 /// A layer's settings are the same wherever it stands.
 fn layer_as_one(key: &str) -> String {
     match key.split('.').collect::<Vec<_>>().as_slice() {
-        ["profiles", "default", rest @ ..] if !rest.is_empty() => format!("layer.{}", rest.join(".")),
+        ["profiles", "default", rest @ ..] if !rest.is_empty() => {
+            format!("layer.{}", rest.join("."))
+        }
         ["profiles", _, _, rest @ ..] if !rest.is_empty() => format!("layer.{}", rest.join(".")),
         _ => key.to_owned(),
     }

@@ -158,7 +158,11 @@ impl<T> Watched<T> {
             }
             Err(error) => {
                 let said = state.failure.replace(error.clone());
-                if said.as_ref() == Some(&error) { Reload::Unchanged } else { Reload::Failed(error) }
+                if said.as_ref() == Some(&error) {
+                    Reload::Unchanged
+                } else {
+                    Reload::Failed(error)
+                }
             }
         }
     }

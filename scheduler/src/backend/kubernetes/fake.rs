@@ -114,11 +114,7 @@ impl FakeCluster {
     /// An empty namespace.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let state = State { version: 1, page_size: 500, ..State::default() };
-        Self {
-            state: Arc::new(Mutex::new(state)),
-            changed: Arc::new(watch::Sender::new(0)),
-            clock,
-        }
+        Self { state: Arc::new(Mutex::new(state)), changed: Arc::new(watch::Sender::new(0)), clock }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

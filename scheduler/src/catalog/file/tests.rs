@@ -31,7 +31,9 @@ fn a_job_type_comes_with_its_templates_and_project() {
 
 #[test]
 fn two_jobs_of_one_name_are_both_there() {
-    let index = index("- {kind: Job, name: x, platform: LINUX}\n- {kind: Job, name: x, platform: ANDROID}\n");
+    let index = index(
+        "- {kind: Job, name: x, platform: LINUX}\n- {kind: Job, name: x, platform: ANDROID}\n",
+    );
     let platforms: Vec<_> = index.look_up("x").jobs.into_iter().map(|job| job.platform).collect();
     assert_eq!(platforms, ["LINUX", "ANDROID"]);
 }
