@@ -1,6 +1,7 @@
 //! The queue's semantics on a real file, on a clock that stands until it is moved.
 
 mod file;
+mod model;
 mod semantics;
 mod waiting;
 

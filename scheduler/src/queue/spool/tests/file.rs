@@ -47,7 +47,7 @@ async fn what_was_put_is_there_when_opened_again() {
     drop(spool);
     let spool = open(&folder, &clock, 8);
     assert_eq!(spool.counts().await.expect("counts").leased, 1);
-    assert_eq!(spool.ack(&[held[0].lease.clone()]).await, [Ok(())]);
+    assert_eq!(spool.ack(std::slice::from_ref(&held[0].lease)).await, [Ok(())]);
 }
 
 #[track_caller]
