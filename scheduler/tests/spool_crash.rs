@@ -4,6 +4,8 @@
 //! was told, and kills it after a random number of lines: in the middle of transactions that
 //! several of the child's callers share.
 
+#![expect(clippy::expect_used, reason = "a test, and its child, fail by panicking")]
+
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -1,10 +1,12 @@
 //! The queue's semantics on a real file, on a clock that stands until it is moved.
 
 mod file;
+mod model;
 mod semantics;
 mod waiting;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,16 +20,25 @@ use super::record::NewMessage;
 use super::{Spool, lock};
 use crate::clock::Clock;
 
-/// A wall clock that moves only when told to.
-pub(super) struct TestClock(Mutex<Timestamp>);
+/// A wall clock that moves only when told to, and counts how often it is read: once by every
+/// transaction.
+pub(super) struct TestClock {
+    wall: Mutex<Timestamp>,
+    reads: AtomicUsize,
+}
 
 impl TestClock {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new("2026-03-01T00:00:00Z".parse().expect("a time"))))
+        let wall = Mutex::new("2026-03-01T00:00:00Z".parse().expect("a time"));
+        Arc::new(Self { wall, reads: AtomicUsize::new(0) })
     }
 
     pub(super) fn pass(&self, time: Duration) {
-        *lock(&self.0) += time;
+        *lock(&self.wall) += time;
+    }
+
+    pub(super) fn reads(&self) -> usize {
+        self.reads.load(Ordering::SeqCst)
     }
 }
 
@@ -37,7 +48,8 @@ impl Clock for TestClock {
     }
 
     fn wall(&self) -> Timestamp {
-        *lock(&self.0)
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        *lock(&self.wall)
     }
 }
 
