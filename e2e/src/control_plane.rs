@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use kube::Client;
 use kube::config::{AuthInfo, Config};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tempfile::TempDir;
+use tokio::time::interval;
 
 use crate::binaries::Program;
 use crate::component::Component;
@@ -105,7 +106,11 @@ impl ControlPlane {
             },
             access,
         };
-        plane.furnish(options.nodes).await?;
+        let furnished = tokio::select! {
+            furnished = plane.furnish(options.nodes) => furnished,
+            () = plane.until_one_ends() => Err(anyhow!("a component ended by itself")),
+        };
+        furnished.map_err(|error| anyhow!("{error:#}\n{}", plane.what_the_logs_say()))?;
         Ok(plane)
     }
 
@@ -243,6 +248,27 @@ impl ControlPlane {
         let running = running.lock().unwrap_or_else(PoisonError::into_inner);
         let running = running.as_ref().context("the control plane is stopped")?;
         act(running.component(program)?)
+    }
+
+    /// Nothing more comes of waiting then.
+    async fn until_one_ends(&self) {
+        let mut ticks = interval(Duration::from_millis(200));
+        while self.look_at_running(|running| running.ended().next().is_none()) != Some(false) {
+            ticks.tick().await;
+        }
+    }
+
+    /// The ends of the logs: of those that have ended if any, else of all.
+    fn what_the_logs_say(&self) -> String {
+        self.look_at_running(launch::Running::log_tails).unwrap_or_default()
+    }
+
+    fn look_at_running<T>(&self, look: impl FnOnce(&mut launch::Running) -> T) -> Option<T> {
+        let Kind::Local { running, .. } = &self.kind else {
+            return None;
+        };
+        let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.as_deref_mut().map(look)
     }
 
     async fn with_running<F, Fut>(&self, feature: &str, act: F) -> Result<()>

@@ -129,6 +129,27 @@ impl Running {
         self.components.get(&program).with_context(|| format!("{} doesn't run", program.name()))
     }
 
+    /// The components that have ended by themselves.
+    pub(super) fn ended(&mut self) -> impl Iterator<Item = &Component> {
+        self.components.values_mut().filter_map(|component| match component.is_running() {
+            true => None,
+            false => Some(&*component),
+        })
+    }
+
+    /// The ends of the logs: of those that have ended if any, else of all.
+    pub(super) fn log_tails(&mut self) -> String {
+        let tail = |component: &Component, state, lines| {
+            format!("{} {state}; its log:\n{}\n", component.name(), component.log_tail(lines))
+        };
+        let ended: String =
+            self.ended().map(|component| tail(component, "has ended", 20)).collect();
+        match ended.is_empty() {
+            true => self.components.values().map(|component| tail(component, "runs", 5)).collect(),
+            false => ended,
+        }
+    }
+
     /// Ends one component and waits until it is gone.
     pub(super) async fn stop(&mut self, program: Program) -> Result<()> {
         let mut component = self
