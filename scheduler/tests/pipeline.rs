@@ -297,6 +297,7 @@ async fn two_messages_of_one_input_are_one_submission_and_both_acked() {
     put(&world.queue, "8", "a", "https://storage.googleapis.com/in/x?X-Goog-Signature=2");
     let counts = world.drain().await;
     assert_eq!((world.calls().len(), counts.acked), (1, 2));
+    assert_eq!((counts.created, counts.already_there), (1, 1));
     assert!(world.queue.is_empty());
 }
 
