@@ -1,7 +1,6 @@
 //! One task's run: its environment, its end, its log, its deadline.
 
 use super::*;
-use crate::domain::outcome::HoldKind;
 use std::os::unix::fs::PermissionsExt as _;
 
 const MULTI: &str = "https://storage.googleapis.com/b/o?x=$(HOST_UID) $HOME `id` \"'\\\n{{ 1 }}\t&X-Goog-Signature=SECRET\u{fc}%0a";
