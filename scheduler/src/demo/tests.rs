@@ -3,9 +3,18 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::backend::local::{End, tests as machine};
+use crate::catalog::file::FileCatalog;
+use crate::config::Config;
+use crate::config::backends::BackendKind;
+use crate::config::farm::Farm;
+use crate::config::queues::QueueSource;
+use crate::config::watch::Sources;
 use crate::domain::message::{Decoded, decode};
 use crate::domain::signed_url::{Validity, Verdict};
 use crate::domain::task::Task;
+use crate::flags::FlagSet;
+use crate::pipeline::resolve::{Resolved, Unresolved, resolve};
 
 fn now() -> Timestamp {
     "2026-03-01T12:00:00Z".parse().expect("a time")
@@ -85,40 +94,51 @@ fn the_messages_come_to_what_was_announced() {
     }
 }
 
+/// What the task's job type runs as, by the program's own reading of every file.
+struct Read {
+    config: Config,
+    farm: Farm,
+    catalog: FileCatalog,
+    flags: FlagSet,
+}
+
+impl Read {
+    fn of(world: &World) -> Self {
+        let config = Config::load(&world.config).expect("a configuration");
+        let farm =
+            Farm::load(&config.farm_dir, None, &mut Sources::default()).expect("the farm's files");
+        let catalog = FileCatalog::open(config.catalog.clone()).expect("a catalog");
+        let path = &config.flags.files[0];
+        let text = std::fs::read_to_string(path).expect("flags");
+        let flags = crate::flags::file::parse(path, &text).expect("flags");
+        Self { config, farm, catalog, flags }
+    }
+
+    fn resolve(&self, task: &Task) -> Result<Resolved, Unresolved> {
+        let entities = self.catalog.index().look_up(task.key.job_type.as_str());
+        resolve(&task.key, &entities, &self.farm, &self.config.profiles, &self.flags)
+    }
+}
+
 #[test]
-fn held_tasks_are_those_whose_job_type_the_catalog_is_wrong_about() {
-    let prepared = prepared(&local(100, 3));
-    let path = prepared.world.config.with_file_name("entities.jsonl");
-    let text = std::fs::read_to_string(path).expect("entities");
-    let entities: Vec<serde_json::Value> =
-        text.lines().map(|line| serde_json::from_str(line).expect("an entity")).collect();
-    let of = |kind: &str, name: &str| {
-        entities.iter().find(|e| e["kind"] == kind && e["name"] == name).cloned()
-    };
+fn every_good_task_has_a_workload_without_a_warning_and_the_others_are_held_as_announced() {
+    let prepared = prepared(&local(200, 3));
+    let read = Read::of(&prepared.world);
+    assert!(read.farm.warnings.is_empty(), "{:?}", read.farm.warnings);
+    assert!(read.catalog.index().faults().is_empty());
     let mut held: BTreeMap<HoldKind, usize> = BTreeMap::new();
+    let mut images = BTreeSet::new();
     for task in decoded(&prepared).0 {
-        let job = of("Job", task.key.job_type.as_str());
-        let kind = match &job {
-            None => HoldKind::UnknownJobType,
-            Some(job) if job["platform"] != "LINUX" => HoldKind::BadMapping,
-            Some(job) => {
-                let environment = job["environment_string"].as_str().expect("text");
-                if environment.contains("DISK_SIZE_GB = None\n") {
-                    let templates = job["templates"].as_array().expect("a list");
-                    assert!(
-                        templates
-                            .iter()
-                            .all(|t| of("JobTemplate", t.as_str().expect("text")).is_some())
-                    );
-                    assert!(of("OssFuzzProject", job["project"].as_str().expect("text")).is_some());
-                    continue;
-                }
-                HoldKind::BadJobType
+        match read.resolve(&task) {
+            Ok(Resolved { workload, warnings }) => {
+                assert!(warnings.is_empty(), "{warnings:?}");
+                images.insert(workload.image);
             }
-        };
-        *held.entry(kind).or_default() += 1;
+            Err(unresolved) => *held.entry(unresolved.kind).or_default() += 1,
+        }
     }
     assert_eq!(held, prepared.world.expected.held);
+    assert_eq!(images.len(), 2, "both base OS versions: {images:?}");
 }
 
 #[test]
@@ -153,26 +173,60 @@ fn one_seed_makes_one_world_and_another_seed_another() {
 }
 
 #[test]
-fn the_settings_are_yaml_that_says_what_was_asked() {
-    let read = |path: &Path| -> serde_json::Value {
-        serde_saphyr::from_str(&std::fs::read_to_string(path).expect("a file")).expect("YAML")
-    };
+fn the_configuration_says_what_was_asked() {
     let world = prepared(&local(50, 5));
-    let config = read(&world.world.config);
-    let backend = &config["backends"][0]["local"];
-    assert_eq!(backend["command"][0], "/opt/it's \"here\"/katabatch");
-    assert_eq!(backend["jobs"], 2);
-    let slow = config["profiles"]["job_types"].as_object().expect("a mapping");
-    assert_eq!(slow.values().next().expect("one")["deadline"], "2s");
-    for name in
-        ["clusterfuzz-config/project.yaml", "clusterfuzz-config/batch/batch.yaml", "flags.yaml"]
-    {
-        assert!(read(&world.world.config.with_file_name(name)).is_object(), "{name}");
-    }
+    let config = Read::of(&world.world).config;
+    let queue = QueueSource::Spool { path: world.world.spool.clone() };
+    assert_eq!(config.queues[0].source, queue);
+    let Plan { place: Place::Local { worker, jobs }, .. } = local(50, 5) else {
+        panic!("a machine")
+    };
+    let dir = world.world.config.with_file_name("work");
+    assert_eq!(config.backends[0].kind, BackendKind::Local { command: worker, dir, jobs });
+    assert!(config.backends[0].weight.default > 0.99);
+
     let on_cluster = prepared(&cluster(50));
-    let config = read(&on_cluster.world.config);
-    assert_eq!(config["backends"][0]["kubernetes"]["kubeconfig"], "/k");
-    assert!(config.get("profiles").is_none());
+    let config = Read::of(&on_cluster.world).config;
+    let BackendKind::Kubernetes { kubeconfig, namespace, .. } = &config.backends[0].kind else {
+        panic!("a cluster")
+    };
+    assert_eq!((kubeconfig.as_deref(), namespace.as_str()), (Some(Path::new("/k")), "demo"));
+}
+
+/// The worker of the test below is this test binary, as told by a variable.
+const WORKER_VARIABLE: &str = "KATABATCH_TEST_WORK";
+
+#[test]
+fn this_binary_is_the_worker_when_asked() {
+    if std::env::var_os(WORKER_VARIABLE).is_some() {
+        std::process::exit(crate::cli::demo_worker::run().into());
+    }
+}
+
+#[tokio::test]
+async fn on_this_machine_the_tasks_end_as_was_announced() {
+    let prepared = prepared(&local(40, 6));
+    let read = Read::of(&prepared.world);
+    let script = format!(
+        "{WORKER_VARIABLE}=1 exec \"$0\" --exact --nocapture \
+         demo::tests::this_binary_is_the_worker_when_asked"
+    );
+    let this = std::env::current_exe().expect("this binary").display().to_string();
+    let worker = vec!["/bin/sh".to_owned(), "-c".to_owned(), script, this];
+    let running = machine::start(&prepared.world.config.with_file_name("work"), worker, 3);
+    for task in decoded(&prepared).0 {
+        if let Ok(Resolved { workload, .. }) = read.resolve(&task) {
+            running.submit_until_placed(&workload, &task).await;
+        }
+    }
+    let expected = &prepared.world.expected;
+    let Ends { succeeded, crashed, deadline_exceeded } = expected.ends;
+    let crash = End::Failed(toy::CRASH_EXIT.into());
+    assert_eq!(
+        running.ended(expected.created).await,
+        [(End::Succeeded, succeeded), (crash, crashed), (End::DeadlineExceeded, deadline_exceeded)]
+            .into()
+    );
 }
 
 #[test]

@@ -229,8 +229,12 @@ impl Tasks {
     }
 
     fn finish(&self, hash: &TaskHash, dir: &Path, exit: &Exit) -> std::io::Result<()> {
-        let acked = dir.join(ACKED).try_exists()?;
-        self.table().insert(*hash, Phase::Ended { at: exit.ended_at, acked });
+        {
+            // Under the table's lock, so that an ack that comes now is seen here or there.
+            let mut table = self.table();
+            let acked = dir.join(ACKED).try_exists()?;
+            table.insert(*hash, Phase::Ended { at: exit.ended_at, acked });
+        }
         self.summary.count(exit.end());
         self.tell_room();
         if let Some(record) = Record::read(dir)? {

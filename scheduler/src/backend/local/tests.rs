@@ -51,7 +51,7 @@ struct Place {
 }
 
 /// A backend whose `run` goes on until this is dropped.
-struct Running {
+pub(crate) struct Running {
     backend: Arc<LocalBackend>,
     _stop: DropGuard,
 }
@@ -108,18 +108,38 @@ impl Running {
         Self { backend, _stop: stop.drop_guard() }
     }
 
+    /// Submits a task, again whenever there is room, until it is placed.
+    pub(crate) async fn submit_until_placed(&self, workload: &Workload, task: &Task) {
+        let mut room = self.backend.room();
+        loop {
+            match self.submit(workload, task).await {
+                Outcome::Scheduled(_) => return,
+                Outcome::Deferred(deferral) => assert_eq!(deferral.kind, HoldKind::LiveLimit),
+                Outcome::Rejected(rejection) => panic!("{rejection:?}"),
+            }
+            room.wait_for(|room| room.free() > 0).await.expect("a backend");
+        }
+    }
+
     async fn submit(&self, workload: &Workload, task: &Task) -> Outcome {
         submit(&self.backend, workload, task).await
     }
 
     /// Waits until as many tasks have ended.
-    async fn ended(&self, tasks: usize) -> BTreeMap<End, usize> {
+    pub(crate) async fn ended(&self, tasks: usize) -> BTreeMap<End, usize> {
         eventually("the tasks' ends", || async {
             let summary = self.backend.summary();
             (summary.values().sum::<usize>() >= tasks).then_some(summary)
         })
         .await
     }
+}
+
+/// A backend of its own for a test elsewhere.
+pub(crate) fn start(dir: &Path, command: Vec<String>, jobs: usize) -> Running {
+    let mut settings = Settings::new("local".into(), dir.to_owned(), command, jobs, PathBuf::new());
+    settings.supervisor = supervisor();
+    Running::of(LocalBackend::open(settings, Arc::new(SystemClock)).expect("opened"))
 }
 
 async fn submit(backend: &LocalBackend, workload: &Workload, task: &Task) -> Outcome {

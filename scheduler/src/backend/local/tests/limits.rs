@@ -1,19 +1,6 @@
 //! Many tasks: never more at once than allowed, each exactly once.
 
 use super::*;
-use crate::domain::outcome::HoldKind;
-
-async fn submit_until_placed(backend: &LocalBackend, workload: &Workload, task: &Task) {
-    let mut room = backend.room();
-    loop {
-        match submit(backend, workload, task).await {
-            Outcome::Scheduled(_) => return,
-            Outcome::Deferred(deferral) => assert_eq!(deferral.kind, HoldKind::LiveLimit),
-            Outcome::Rejected(rejection) => panic!("{rejection:?}"),
-        }
-        room.wait_for(|room| room.free() > 0).await.expect("a backend");
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_run_once_each_and_never_more_than_jobs_at_a_time() {
@@ -27,7 +14,7 @@ async fn many_tasks_run_once_each_and_never_more_than_jobs_at_a_time() {
         let tasks: Vec<Task> = (0..24).map(|n| task(&format!("gs://b/{n}"))).collect();
         // Each is submitted twice, side by side, as two deliveries of one message.
         let twice = tasks.iter().chain(&tasks);
-        let all = twice.map(|task| submit_until_placed(&running.backend, &workload, task));
+        let all = twice.map(|task| running.submit_until_placed(&workload, task));
         futures::future::join_all(all).await;
         assert_eq!(running.ended(tasks.len()).await, [(End::Succeeded, tasks.len())].into());
 

@@ -1,7 +1,6 @@
 //! One task's run: its environment, its end, its log, its deadline.
 
 use super::*;
-use crate::domain::outcome::HoldKind;
 use std::os::unix::fs::PermissionsExt as _;
 
 const MULTI: &str = "https://storage.googleapis.com/b/o?x=$(HOST_UID) $HOME `id` \"'\\\n{{ 1 }}\t&X-Goog-Signature=SECRET\u{fc}%0a";
@@ -120,7 +119,7 @@ async fn a_deadline_stops_the_whole_group_whatever_it_ignores() {
         while :; do sleep 0.1; done";
     let running = place.start(script, 1);
     let mut workload = place.workload();
-    workload.profile.deadline = Some(Duration::from_millis(1500));
+    workload.profile.deadline = Some(Duration::from_secs(3));
     running.submit(&workload, &task("gs://b/o")).await;
     assert_eq!(running.ended(1).await, [(End::DeadlineExceeded, 1)].into());
     let pids = place.lines("pids");
