@@ -6,7 +6,7 @@
 
 mod check;
 mod demo;
-mod demo_worker;
+pub(crate) mod demo_worker;
 mod output;
 mod queue;
 mod queue_of;
