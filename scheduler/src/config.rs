@@ -94,7 +94,11 @@ impl Config {
     /// All problems of the file.
     pub fn load_from(path: &Path, sources: &mut Sources) -> Result<Self, ConfigErrors> {
         let text = sources.read(path).map_err(|error| {
-            ConfigErrors::of_file(path, format!("can't be read: {error}"), "give its path by --config")
+            ConfigErrors::of_file(
+                path,
+                format!("can't be read: {error}"),
+                "give its path by --config",
+            )
         })?;
         Self::parse(path, &text)
     }

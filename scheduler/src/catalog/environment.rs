@@ -52,13 +52,7 @@ fn definition(line: &str) -> Option<(&str, &str)> {
 fn is_line_end(c: char) -> bool {
     matches!(
         c,
-        '\n' | '\r'
-            | '\u{b}'
-            | '\u{c}'
-            | '\u{1c}'..='\u{1e}'
-            | '\u{85}'
-            | '\u{2028}'
-            | '\u{2029}'
+        '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
     )
 }
 
@@ -69,7 +63,9 @@ fn is_space(c: char) -> bool {
 
 /// Why a value is no disk size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no disk size; write a whole number of GB, such as 200, or None for the mapping's")]
+#[error(
+    "`{0}` is no disk size; write a whole number of GB, such as 200, or None for the mapping's"
+)]
 pub struct BadSize(String);
 
 /// A disk size in GB, read as the Python literal that upstream takes it for (`200`, `0x10`, `2_00`,
@@ -127,7 +123,8 @@ fn is_rest(after: &str) -> bool {
 
 fn number(word: &str) -> Option<Literal<'_>> {
     let digits = word.strip_prefix('+').unwrap_or(word).trim_start_matches(is_space);
-    let negative_zero = digits.strip_prefix('-').is_some_and(|rest| decimal(rest, false) == Some(0));
+    let negative_zero =
+        digits.strip_prefix('-').is_some_and(|rest| decimal(rest, false) == Some(0));
     if negative_zero {
         return Some(Literal::Nothing);
     }
@@ -164,13 +161,13 @@ fn of_radix(digits: &str, radix: u32) -> Option<u64> {
 
 /// `200.0` and `2e2`, below 2^53, where every whole number is exact.
 fn whole_float(digits: &str) -> Option<u64> {
-    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+    let begins = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    if !begins || !digits.contains(['.', 'e', 'E']) {
         return None;
     }
     let value: f64 = digits.parse().ok()?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let whole =
-        (value >= 0.0 && value.fract() == 0.0 && value < 9e15).then_some(value as u64);
+    let whole = (value >= 0.0 && value.fract() == 0.0 && value < 9e15).then_some(value as u64);
     whole
 }
 
@@ -252,9 +249,31 @@ mod tests {
             assert_eq!(disk_size_gb(text), Ok(expect), "{text}");
         }
         for text in [
-            "200GB", "-1", "-200", "True", "0200", "2__00", "_200", "200_", "1.5", "nan", "inf",
-            "\"200GB\"", "\"-1\"", "\" \"", "[1]", "none", "# 200", "200 300", "'1' '2'", "2 00",
-            "99999999999999999999", "0x", "'\\x31'", "\"1", "++1",
+            "200GB",
+            "-1",
+            "-200",
+            "True",
+            "0200",
+            "2__00",
+            "_200",
+            "200_",
+            "1.5",
+            "nan",
+            "inf",
+            "\"200GB\"",
+            "\"-1\"",
+            "\" \"",
+            "[1]",
+            "none",
+            "# 200",
+            "200 300",
+            "'1' '2'",
+            "2 00",
+            "99999999999999999999",
+            "0x",
+            "'\\x31'",
+            "\"1",
+            "++1",
         ] {
             assert!(disk_size_gb(text).is_err(), "{text}");
         }

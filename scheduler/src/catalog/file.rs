@@ -140,7 +140,8 @@ impl Index {
         for name in templates {
             self.templates.find(name, &mut entities.templates, &mut entities.faults);
         }
-        let projects: BTreeSet<_> = entities.jobs.iter().filter_map(|j| j.project.as_ref()).collect();
+        let projects: BTreeSet<_> =
+            entities.jobs.iter().filter_map(|j| j.project.as_ref()).collect();
         for name in projects {
             self.projects.find(name, &mut entities.projects, &mut entities.faults);
         }

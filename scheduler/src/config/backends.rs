@@ -130,7 +130,10 @@ fn read_one(
         (Some(kubernetes), None) => read_kubernetes(&kubernetes, base),
         (None, Some(local)) => read_local(&local, base),
         (None, None) => {
-            field.fault("has no kind", "write `kubernetes: {namespace: …}` or `local: {command: […]}`");
+            field.fault(
+                "has no kind",
+                "write `kubernetes: {namespace: …}` or `local: {command: […]}`",
+            );
             None
         }
         (Some(_), Some(local)) => {

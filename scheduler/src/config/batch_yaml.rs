@@ -68,11 +68,7 @@ fn read(top: &Section<'_>, path: &Path) -> BatchYaml {
     let mut batch = BatchYaml {
         project: top.set("project").and_then(|f| f.text()).map(str::to_owned),
         project_number: top.set("project-number").and_then(|f| read_number(&f)),
-        queue_check_regions: regions
-            .iter()
-            .filter_map(|f| f.text())
-            .map(str::to_owned)
-            .collect(),
+        queue_check_regions: regions.iter().filter_map(|f| f.text()).map(str::to_owned).collect(),
         subconfigs: read_subconfigs(top.set("subconfigs"), &mut warn),
         mapping: BTreeMap::new(),
         warnings: Vec::new(),
@@ -125,7 +121,10 @@ fn read_subconfigs(
             subnetwork: text("subnetwork"),
         };
         for (key, line) in section.unknown() {
-            warn(line, format!("{}.{key}: is not a known key; it counts for nothing", field.path()));
+            warn(
+                line,
+                format!("{}.{key}: is not a known key; it counts for nothing", field.path()),
+            );
         }
         subconfigs.insert(name.to_owned(), subconfig);
     }

@@ -43,8 +43,10 @@ impl Farm {
                 Err(e) => Err(ConfigErrors::of_file(path, format!("can't be read: {e}"), hint)),
             }
         };
-        let project = read("project.yaml").and_then(|(path, text)| ProjectYaml::parse(&path, &text));
-        let batch = read("batch/batch.yaml").and_then(|(path, text)| BatchYaml::parse(&path, &text));
+        let project =
+            read("project.yaml").and_then(|(path, text)| ProjectYaml::parse(&path, &text));
+        let batch =
+            read("batch/batch.yaml").and_then(|(path, text)| BatchYaml::parse(&path, &text));
         match (project, batch) {
             (Ok(project), Ok(batch)) => Ok(Self::of(project, batch, k8s_project)),
             (project, batch) => {

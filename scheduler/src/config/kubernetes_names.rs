@@ -84,9 +84,14 @@ mod tests {
 
     #[test]
     fn environment_names_have_no_equals_sign_and_no_digit_first() {
-        for (name, valid) in
-            [("A_b.c-d", true), ("_", true), ("1A", false), ("A=B", false), ("", false), ("A B", false)]
-        {
+        for (name, valid) in [
+            ("A_b.c-d", true),
+            ("_", true),
+            ("1A", false),
+            ("A=B", false),
+            ("", false),
+            ("A B", false),
+        ] {
             assert_eq!(is_env_name(name), valid, "{name}");
         }
     }

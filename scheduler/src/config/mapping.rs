@@ -74,7 +74,10 @@ impl Mapping {
             subconfigs: read_subconfigs(&section).unwrap_or_default(),
         };
         for (key, line) in section.unknown() {
-            warn(line, format!("{}.{key}: is not a known key; it counts for nothing", field.path()));
+            warn(
+                line,
+                format!("{}.{key}: is not a known key; it counts for nothing", field.path()),
+            );
         }
         Some(mapping)
     }
@@ -133,9 +136,11 @@ fn read_account(field: &Field<'_>, warn: &mut dyn FnMut(u32, String)) -> Option<
 /// # Errors
 /// What is wrong with it, and what would be right.
 pub fn account(text: &str) -> Result<Account, (String, String)> {
-    let hint = || "write NAME@PROJECT.iam.gserviceaccount.com, or the name of an account that is \
+    let hint = || {
+        "write NAME@PROJECT.iam.gserviceaccount.com, or the name of an account that is \
                    there in the namespace"
-        .to_owned();
+            .to_owned()
+    };
     let (name, domain) = match text.split_once('@') {
         Some((name, domain)) => (name, Some(domain)),
         None => (text, None),

@@ -122,7 +122,11 @@ mod tests {
             ("fuzz ", None),
             (" x", None),
         ] {
-            assert_eq!(WorkloadPattern::parse(pattern).map(|p| p.matches(&key)), expect, "{pattern}");
+            assert_eq!(
+                WorkloadPattern::parse(pattern).map(|p| p.matches(&key)),
+                expect,
+                "{pattern}"
+            );
         }
     }
 }

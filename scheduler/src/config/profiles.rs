@@ -172,7 +172,10 @@ mod tests {
             ("{deadline: 0s}", "is zero"),
             ("{backoff_limit: -1}", "write a whole number from 0"),
             ("{tolerations: [{value: x}]}", "tolerations[0]: has no key"),
-            ("{tolerations: [{key: a, toleration_seconds: 3}]}", "did you mean `tolerationSeconds`?"),
+            (
+                "{tolerations: [{key: a, toleration_seconds: 3}]}",
+                "did you mean `tolerationSeconds`?",
+            ),
             ("{runtime_class: Kata}", "can't be the name of an object"),
             ("{privileged: yes}", "write true or false"),
         ] {

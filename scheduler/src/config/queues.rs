@@ -82,10 +82,8 @@ fn read_one(
 
 fn read_spool(field: &Field<'_>, base: &Path) -> Option<QueueSource> {
     let section = field.section()?;
-    let file = section.get("path").map_or_else(
-        || Some(base.join("spool.sqlite")),
-        |f| path(&f, base),
-    );
+    let file =
+        section.get("path").map_or_else(|| Some(base.join("spool.sqlite")), |f| path(&f, base));
     section.finish();
     Some(QueueSource::Spool { path: file? })
 }

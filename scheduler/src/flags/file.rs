@@ -72,7 +72,8 @@ fn shorthand(node: &Node) -> Option<Vec<(&str, &Node)>> {
     let Value::Map(entries) = &node.value else { return None };
     let is_entity = entries.iter().any(|entry| {
         entry.key == "kind" && entry.value.as_text().is_some()
-            || matches!(entry.key.as_str(), "key" | "entity") && entry.value.get("enabled").is_none()
+            || matches!(entry.key.as_str(), "key" | "entity")
+                && entry.value.get("enabled").is_none()
     });
     (!is_entity).then(|| entries.iter().map(|e| (e.key.as_str(), &e.value)).collect())
 }
@@ -120,7 +121,8 @@ mod tests {
 
     #[test]
     fn odd_numbers_are_kept_for_the_gate_to_judge() {
-        let set = flags("f.yaml", "a: {value: .nan}\nb: {value: -1}\nc: {enabled: true, value: }\n");
+        let set =
+            flags("f.yaml", "a: {value: .nan}\nb: {value: -1}\nc: {enabled: true, value: }\n");
         let value = |name: &str| set.0.get(name).and_then(|flag| flag.value);
         assert!(value("a").is_some_and(f64::is_nan));
         assert_eq!((value("b"), value("c")), (Some(-1.0), None));

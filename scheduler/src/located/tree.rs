@@ -331,10 +331,7 @@ mod tests {
         };
         let texts: Vec<_> = items.into_iter().map(|item| (item.line, item.value)).collect();
         let text = |text: &str, plain| Value::Text { text: text.into(), plain };
-        assert_eq!(
-            texts,
-            [(4, text("no", false)), (5, text("no", true)), (6, text("0123", true))]
-        );
+        assert_eq!(texts, [(4, text("no", false)), (5, text("no", true)), (6, text("0123", true))]);
         assert_eq!(
             node.get("c").map(|c| c.value.clone()),
             Some(Value::Int { value: 123_456_789_012, written: "123456789012".into() })

@@ -31,7 +31,9 @@ fn a_job_type_comes_with_its_templates_and_project() {
 
 #[test]
 fn two_jobs_of_one_name_are_both_there() {
-    let index = index("- {kind: Job, name: x, platform: LINUX}\n- {kind: Job, name: x, platform: ANDROID}\n");
+    let index = index(
+        "- {kind: Job, name: x, platform: LINUX}\n- {kind: Job, name: x, platform: ANDROID}\n",
+    );
     let platforms: Vec<_> = index.look_up("x").jobs.into_iter().map(|job| job.platform).collect();
     assert_eq!(platforms, ["LINUX", "ANDROID"]);
 }
@@ -90,7 +92,7 @@ async fn a_fresh_look_reads_changed_files_and_never_answers_from_old_ones() {
 
 /// The real size: 3,489 job types, as YAML and as the JSON lines of an export.
 #[test]
-fn a_whole_farm_is_indexed_well_under_a_second() {
+fn a_whole_farm_is_indexed_at_once() {
     let csv = std::fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/oss-fuzz-job-types.csv"),
     )
@@ -121,8 +123,8 @@ fn a_whole_farm_is_indexed_well_under_a_second() {
         index.add(Path::new(file), &text);
         let took = start.elapsed();
         assert_eq!((index.job_types().count(), index.faults().len()), (3_489, 0), "{file}");
-        // Loose: an unoptimized build on a busy machine. Optimized it takes a tenth.
-        assert!(took < Duration::from_secs(3), "{file} took {took:?}");
-        eprintln!("{file}: {took:?}");
+        // An unoptimized YAML reader takes more than ten times as long, and machines are busy.
+        let limit = if cfg!(debug_assertions) { 30 } else { 1 };
+        assert!(took < Duration::from_secs(limit), "{file} took {took:?}");
     }
 }

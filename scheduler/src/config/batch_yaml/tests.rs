@@ -10,7 +10,8 @@ fn good(text: &str) -> BatchYaml {
     parse(text).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-const MAPPING: &str = "docker_image: gcr.io/p/i, service_account_email: w@p.iam.gserviceaccount.com";
+const MAPPING: &str =
+    "docker_image: gcr.io/p/i, service_account_email: w@p.iam.gserviceaccount.com";
 
 /// The problem of the one mapping `M` with these keys more.
 fn broken(keys: &str) -> String {
@@ -88,18 +89,36 @@ fn unknown_keys_are_warned_about_with_their_line() {
 #[test]
 fn a_wrong_type_in_a_mapping_is_that_mappings_fault_with_line_and_key() {
     for (keys, expect) in [
-        (format!("{MAPPING}, disk_size_gb: '110'"), "batch.yaml:2: mapping.M.disk_size_gb: is the text `110`"),
+        (
+            format!("{MAPPING}, disk_size_gb: '110'"),
+            "batch.yaml:2: mapping.M.disk_size_gb: is the text `110`",
+        ),
         (format!("{MAPPING}, disk_size_gb: -1"), "mapping.M.disk_size_gb: is the number -1"),
-        (format!("{MAPPING}, is_kata: 'no'"), "mapping.M.is_kata: is the text `no`; write true or false"),
+        (
+            format!("{MAPPING}, is_kata: 'no'"),
+            "mapping.M.is_kata: is the text `no`; write true or false",
+        ),
         (format!("{MAPPING}, is_kata: 0"), "mapping.M.is_kata: is the number 0"),
-        (format!("{MAPPING}, versioned_docker_images: [a]"), "mapping.M.versioned_docker_images: is a list"),
+        (
+            format!("{MAPPING}, versioned_docker_images: [a]"),
+            "mapping.M.versioned_docker_images: is a list",
+        ),
         (format!("{MAPPING}, retry: 1, retry: 2"), "mapping.M.retry: is written twice"),
-        ("docker_image: 5, service_account_email: a".into(), "mapping.M.docker_image: is the number 5"),
+        (
+            "docker_image: 5, service_account_email: a".into(),
+            "mapping.M.docker_image: is the number 5",
+        ),
         ("docker_image: 'a # b', service_account_email: a".into(), "contains white space"),
         ("docker_image: a".into(), "mapping.M: has no `service_account_email`"),
         ("service_account_email: a".into(), "mapping.M: has no `docker_image`"),
-        ("docker_image: a, service_account_email: Fuzz_Worker@x".into(), "mapping.M.service_account_email: `Fuzz_Worker` can't be the name of a ServiceAccount"),
-        ("docker_image: a, service_account_email: default".into(), "mapping.M.service_account_email: `default` is the account"),
+        (
+            "docker_image: a, service_account_email: Fuzz_Worker@x".into(),
+            "mapping.M.service_account_email: `Fuzz_Worker` can't be the name of a ServiceAccount",
+        ),
+        (
+            "docker_image: a, service_account_email: default".into(),
+            "mapping.M.service_account_email: `default` is the account",
+        ),
     ] {
         let error = broken(&keys);
         assert!(error.contains(expect), "{keys}: {error}");
@@ -140,7 +159,8 @@ fn the_projects_default_compute_account_is_valid_and_warned_about() {
 
 #[test]
 fn a_mapping_that_is_there_twice_is_broken_and_a_wrong_file_is_refused_whole() {
-    let batch = good(&format!("mapping:\n  M: {{{MAPPING}}}\n  M: {{{MAPPING}}}\n  N: {{{MAPPING}}}\n"));
+    let batch =
+        good(&format!("mapping:\n  M: {{{MAPPING}}}\n  M: {{{MAPPING}}}\n  N: {{{MAPPING}}}\n"));
     assert!(batch.mapping.get("M").is_some_and(Result::is_err));
     assert!(batch.mapping.get("N").is_some_and(Result::is_ok));
     for (text, expect) in [

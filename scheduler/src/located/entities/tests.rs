@@ -13,8 +13,14 @@ fn every_form_of_an_entity_is_the_same_entity() {
     for (name, text) in [
         ("a.yaml", "kind: Job\nname: x\ntemplates: [t]\nvalue: 1\nproject:\non: true\n"),
         ("a.yaml", "- {kind: Job, name: x, templates: [t], value: 1.0, project: null, on: true}\n"),
-        ("a.json", "[{\"kind\": \"Job\", \"name\": \"x\", \"templates\": [\"t\"], \"value\": 1, \"on\": true}]"),
-        ("a.jsonl", r#"{"kind": "Job", "properties": {"name": "x", "templates": ["t"], "value": 1, "on": true}}"#),
+        (
+            "a.json",
+            "[{\"kind\": \"Job\", \"name\": \"x\", \"templates\": [\"t\"], \"value\": 1, \"on\": true}]",
+        ),
+        (
+            "a.jsonl",
+            r#"{"kind": "Job", "properties": {"name": "x", "templates": ["t"], "value": 1, "on": true}}"#,
+        ),
         (
             "a.jsonl",
             r#"{"kind": "Job", "properties": {"name": {"stringValue": "x", "excludeFromIndexes": true}, "templates": {"arrayValue": {"values": [{"stringValue": "t"}]}}, "value": {"integerValue": "1"}, "project": {"nullValue": null}, "on": {"booleanValue": true}}}"#,

@@ -79,7 +79,8 @@ fn the_command_chooses_mapping_account_and_isolation() {
 #[test]
 fn pruning_and_regression_have_a_day_and_fuzzing_six_hours() {
     let farm = farm("mine");
-    for (command, seconds) in [("fuzz", 21_600), ("corpus_pruning", 86_400), ("regression", 86_400)] {
+    for (command, seconds) in [("fuzz", 21_600), ("corpus_pruning", 86_400), ("regression", 86_400)]
+    {
         let workload = plain(command, &farm, job("LINUX", "")).expect("resolved").workload;
         assert_eq!(workload.deadline().as_secs(), seconds, "{command}");
     }
@@ -91,8 +92,7 @@ fn the_jobs_disk_size_beats_its_templates_and_falsy_ones_are_the_mappings() {
     let disk = |template: &str, own: &str| {
         let template = JobTemplate { name: "t".into(), environment_string: template.into() };
         let jobs = vec![Job { templates: vec!["t".into()], ..job("LINUX", own) }];
-        let entities =
-            JobEntities { jobs, templates: vec![template], ..JobEntities::default() };
+        let entities = JobEntities { jobs, templates: vec![template], ..JobEntities::default() };
         run("fuzz", &farm, &entities, &FlagSet::default()).map(|r| r.workload.disk_gb)
     };
     for (template, own, expect) in [
@@ -161,7 +161,9 @@ fn two_jobs_of_one_name_are_refused_where_they_differ_and_warned_about_where_not
         let entities = JobEntities { jobs, ..JobEntities::default() };
         run("fuzz", &farm("mine"), &entities, &FlagSet::default())
     };
-    for other in [job("ANDROID", ""), job("LINUX", "DISK_SIZE_GB = 7"), job("LINUX", "DISK_SIZE_GB = x")] {
+    for other in
+        [job("ANDROID", ""), job("LINUX", "DISK_SIZE_GB = 7"), job("LINUX", "DISK_SIZE_GB = x")]
+    {
         let error = both(vec![job("LINUX", ""), other.clone()]).expect_err("ambiguous");
         assert_eq!(error.kind, HoldKind::AmbiguousJobType);
         assert_eq!(both(vec![other, job("LINUX", "")]).expect_err("ambiguous"), error);
@@ -207,7 +209,8 @@ fn swarmings_job_types_are_held_while_its_flag_is_on() {
         ("SWARMING_DIMENSIONS = {'os': 'Mac'}", true),
         ("OTHER = 1", false),
     ] {
-        let entities = JobEntities { jobs: vec![job("LINUX", environment)], ..JobEntities::default() };
+        let entities =
+            JobEntities { jobs: vec![job("LINUX", environment)], ..JobEntities::default() };
         let held = swarming.then_some(HoldKind::Swarming);
         assert_eq!(kind(run("fuzz", &farm, &entities, &flag(true))), held, "{environment}");
         assert_eq!(kind(run("fuzz", &farm, &entities, &flag(false))), None, "{environment}");
