@@ -161,7 +161,8 @@ fn of_radix(digits: &str, radix: u32) -> Option<u64> {
 
 /// `200.0` and `2e2`, below 2^53, where every whole number is exact.
 fn whole_float(digits: &str) -> Option<u64> {
-    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+    let begins = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    if !begins || !digits.contains(['.', 'e', 'E']) {
         return None;
     }
     let value: f64 = digits.parse().ok()?;

@@ -87,15 +87,25 @@ fn place(file: &Path, fault: &Fault) -> String {
 }
 
 impl Index {
-    /// Adds the entities of the file at `path`.
-    pub fn add(&mut self, path: &Path, text: &str) {
-        for entity in entities::read(path, text) {
+    /// Adds the entities of the file at `path`; a bad one is kept as a fault.
+    ///
+    /// # Errors
+    /// When nothing in it can be read, with file and line: then it is the file that is broken.
+    pub fn add(&mut self, path: &Path, text: &str) -> Result<(), String> {
+        let entities = entities::read(path, text);
+        if let Some(Err(first)) = entities.first()
+            && entities.iter().all(Result::is_err)
+        {
+            return Err(place(path, first));
+        }
+        for entity in entities {
             let added = match &entity {
                 Ok(entity) => self.add_one(path, entity),
                 Err(fault) => Err(self.add_unknown(&place(path, fault))),
             };
             self.faults.extend(added.err());
         }
+        Ok(())
     }
 
     fn add_one(&mut self, file: &Path, entity: &Entity) -> Result<(), String> {
@@ -175,13 +185,13 @@ impl FileCatalog {
     /// Reads all of `files`; bad entities are kept as faults.
     ///
     /// # Errors
-    /// When a file can't be read.
+    /// When a file can't be read, or nothing in it.
     pub fn open(files: Vec<PathBuf>) -> Result<Self, CatalogError> {
         let load = move |sources: &mut Sources| {
             let mut index = Index::default();
             for file in &files {
                 let text = sources.read(file).map_err(|e| format!("{}: {e}", file.display()))?;
-                index.add(file, &text);
+                index.add(file, &text)?;
             }
             Ok(index)
         };

@@ -128,3 +128,36 @@ fn layer_as_one(key: &str) -> String {
         _ => key.to_owned(),
     }
 }
+
+/// As the service uses it: the configuration and the farm's files that it names are one state.
+#[test]
+fn a_change_of_any_file_that_was_read_is_a_new_state_and_a_broken_one_is_not() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+        std::fs::write(path, text).expect("written");
+    };
+    write("k.yaml", "apiVersion: katabatch.dev/v1alpha1\nclusterfuzz: {config_dir: one}\n");
+    for farm in ["one", "two"] {
+        write(&format!("{farm}/project.yaml"), &format!("cluster_name: {farm}\n"));
+        write(&format!("{farm}/batch/batch.yaml"), "mapping: {}\n");
+    }
+    let file = dir.path().join("k.yaml");
+    let watched = watch::Watched::open(move |sources| {
+        let config = Config::load_from(&file, sources).map_err(|e| e.to_string())?;
+        farm::Farm::load(&config.farm_dir, None, sources).map_err(|e| e.to_string())
+    })
+    .expect("a farm");
+    assert_eq!(watched.get().cluster_name, "one");
+
+    write("one/batch/batch.yaml", "mapping: [\n");
+    assert!(
+        matches!(watched.poll(), watch::Reload::Failed(error) if error.contains("batch.yaml:"))
+    );
+    write("k.yaml", "apiVersion: katabatch.dev/v1alpha1\nclusterfuzz: {config_dir: two}\n");
+    assert_eq!(watched.poll(), watch::Reload::Reloaded);
+    assert_eq!(watched.get().cluster_name, "two");
+    write("one/batch/batch.yaml", "mapping: {}\n");
+    assert_eq!(watched.poll(), watch::Reload::Unchanged);
+}

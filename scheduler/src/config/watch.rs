@@ -1,22 +1,17 @@
 //! Reloads what comes from files when they change, and keeps the last good state when they break.
 //!
-//! Files are polled and compared by content, so that editors, `kubectl cp` and the symlink swaps of
-//! a mounted ConfigMap all count alike, and nothing depends on inotify. Which files matter is found
-//! out by loading: each file read through [`Sources`] is watched from then on. When to poll is the
-//! caller's.
+//! Files are polled and compared by content, so that editors, copies and the symlink swaps of a
+//! mounted ConfigMap all count alike, and nothing depends on inotify or a file system's clock.
+//! Which files matter is found out by loading: each file read through [`Sources`] is watched from
+//! then on. When to poll is the caller's.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
-
-/// A file's content is compared anew when it was changed this shortly before it was last read: the
-/// clock of a file system may be too coarse to tell two changes apart.
-const RACY: Duration = Duration::from_secs(3);
 
 /// The files that one load has read, and what they held.
 #[derive(Debug, Default)]
@@ -27,17 +22,12 @@ pub struct Sources {
 #[derive(Debug)]
 struct Seen {
     path: PathBuf,
-    stamp: Option<Stamp>,
-    /// `None`: it could not be read.
+    /// Of its content; `None`: it could not be read.
     digest: Option<[u8; 32]>,
 }
 
-/// What the file system says of a file without reading it.
-#[derive(Debug, PartialEq, Eq)]
-struct Stamp {
-    real: PathBuf,
-    length: u64,
-    modified: SystemTime,
+fn digest(content: &io::Result<Vec<u8>>) -> Option<[u8; 32]> {
+    content.as_ref().ok().map(|bytes| Sha256::digest(bytes).into())
 }
 
 impl Sources {
@@ -46,40 +36,14 @@ impl Sources {
     /// # Errors
     /// As the file system says; it matters none the less.
     pub fn read(&mut self, path: &Path) -> io::Result<String> {
-        let stamp = Stamp::of(path);
         let bytes = std::fs::read(path);
-        let digest = bytes.as_ref().ok().map(|bytes| Sha256::digest(bytes).into());
-        self.seen.push(Seen { path: path.to_owned(), stamp, digest });
+        self.seen.push(Seen { path: path.to_owned(), digest: digest(&bytes) });
         String::from_utf8(bytes?)
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
     }
 
-    fn changed(&mut self) -> bool {
-        // Not `any`: each stamp must be brought up to date.
-        self.seen.iter_mut().fold(false, |changed, seen| seen.changed() || changed)
-    }
-}
-
-impl Seen {
-    fn changed(&mut self) -> bool {
-        let stamp = Stamp::of(&self.path);
-        if stamp.is_some() && stamp == self.stamp {
-            return false;
-        }
-        let digest = std::fs::read(&self.path).ok().map(|bytes| Sha256::digest(bytes).into());
-        self.stamp = stamp;
-        digest != self.digest
-    }
-}
-
-impl Stamp {
-    /// `None` when there is nothing to trust: no such file, or changed too shortly ago.
-    fn of(path: &Path) -> Option<Self> {
-        let real = std::fs::canonicalize(path).ok()?;
-        let metadata = std::fs::metadata(&real).ok()?;
-        let modified = metadata.modified().ok()?;
-        let settled = modified.elapsed().is_ok_and(|age| age > RACY);
-        settled.then(|| Self { real, length: metadata.len(), modified })
+    fn changed(&self) -> bool {
+        self.seen.iter().any(|seen| digest(&std::fs::read(&seen.path)) != seen.digest)
     }
 }
 
@@ -231,11 +195,7 @@ mod tests {
         let at = |name: &str| dir.path().join(name);
         for (version, text) in [("..1", "1"), ("..2", "2")] {
             std::fs::create_dir(at(version)).expect("a directory");
-            let file = at(version).join("n");
-            std::fs::write(&file, text).expect("written");
-            let old = SystemTime::now() - Duration::from_secs(100);
-            let opened = std::fs::File::options().write(true).open(&file).expect("opened");
-            opened.set_modified(old).expect("an old file");
+            std::fs::write(at(version).join("n"), text).expect("written");
         }
         symlink("..1", at("..data")).expect("a link");
         symlink("..data/n", at("n")).expect("a link");

@@ -9,7 +9,8 @@ use async_trait::async_trait;
 
 use super::{Flag, FlagSet, FlagSource, FlagsError};
 use crate::located::entities::{Entity, Fault, documents, read};
-use crate::located::tree::{Node, Value};
+use crate::located::problem::nearest;
+use crate::located::tree::{Entry, Node, Value};
 
 /// The kind of the entities that are flags.
 const KIND: &str = "FeatureFlag";
@@ -52,6 +53,7 @@ pub fn parse(path: &Path, text: &str) -> Result<FlagSet, FlagsError> {
         && let Some(entries) = shorthand(node)
     {
         for (name, node) in entries {
+            known_keys(node).map_err(fault)?;
             let entity = Entity::of_kind(KIND, node.clone()).map_err(fault)?;
             flags.0.insert(name.to_owned(), flag(&entity).map_err(fault)?);
         }
@@ -76,6 +78,23 @@ fn shorthand(node: &Node) -> Option<Vec<(&str, &Node)>> {
                 && entry.value.get("enabled").is_none()
     });
     (!is_entity).then(|| entries.iter().map(|e| (e.key.as_str(), &e.value)).collect())
+}
+
+/// The mapping is written by hand: a misspelt `enabled` would turn a backend off unseen.
+fn known_keys(node: &Node) -> Result<(), Fault> {
+    const KNOWN: [&str; 4] = ["enabled", "value", "string_value", "description"];
+    let Value::Map(entries) = &node.value else { return Ok(()) };
+    match entries.iter().find(|entry| !KNOWN.contains(&entry.key.as_str())) {
+        None => Ok(()),
+        Some(Entry { key, line, .. }) => {
+            let hint = match nearest(key, KNOWN) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("known keys here: {}", KNOWN.join(", ")),
+            };
+            let problem = format!("`{key}` is not a known key of a flag; {hint}");
+            Err(Fault { line: *line, problem })
+        }
+    }
 }
 
 /// Its key's name in Datastore, the property `name` in files written by hand.
@@ -136,6 +155,7 @@ mod tests {
             ("a: {value: '1'}", "f.yaml:1: `value` is text, a number is wanted"),
             ("a: 1", "f.yaml:1: is a whole number, no entity"),
             ("a: [", "f.yaml:"),
+            ("a: {enabld: true}", "f.yaml:1: `enabld` is not a known key of a flag; did you mean"),
             ("- {kind: FeatureFlag, enabled: true}", "the flag has no name"),
         ] {
             let error = parse(Path::new("f.yaml"), text).expect_err(text).to_string();

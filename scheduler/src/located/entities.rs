@@ -210,6 +210,7 @@ fn typed(kind: &str, node: Node) -> Result<Node, Entry> {
 /// Reads all documents of a file: JSON lines by the extensions `.jsonl` and `.ndjson` (or `.json`
 /// when it begins with `{`), YAML else. One that can't be read is a fault among the others.
 pub fn documents(path: &Path, text: &str) -> Vec<Result<Node, Fault>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
     match extension {
         "jsonl" | "ndjson" => json_lines(text),

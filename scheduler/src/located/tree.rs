@@ -172,6 +172,8 @@ fn short(line: u64) -> u32 {
 /// The reader's messages end with the place, which the caller prints in front.
 fn without_place(message: &str) -> String {
     let first = message.lines().next().unwrap_or(message);
+    // What follows a semicolon is advice to programmers.
+    let first = first.split(';').next().unwrap_or(first);
     let end = first.rfind(" at line ").unwrap_or(first.len());
     let shown = first.get(..end).unwrap_or(first);
     let shown = match shown.split_once(": ") {

@@ -7,7 +7,7 @@ use super::*;
 
 fn index(text: &str) -> Index {
     let mut index = Index::default();
-    index.add(Path::new("e.yaml"), text);
+    index.add(Path::new("e.yaml"), text).expect("entities");
     index
 }
 
@@ -84,6 +84,10 @@ async fn a_fresh_look_reads_changed_files_and_never_answers_from_old_ones() {
     std::fs::write(&file, "- {kind: Job, name: b}\n").expect("written");
     assert_eq!(known(Freshness::Cached).await, Ok(vec![1, 0]));
     assert_eq!(known(Freshness::Fresh).await, Ok(vec![0, 1]));
+    std::fs::write(&file, "- {kind: Job, name: c}\n- [\n").expect("written");
+    let error = known(Freshness::Fresh).await.expect_err("broken");
+    assert!(error.0.contains("e.yaml:") && error.0.contains("not valid YAML"), "{error}");
+    assert_eq!(known(Freshness::Cached).await, Ok(vec![0, 1]));
     std::fs::remove_file(&file).expect("removed");
     assert!(known(Freshness::Fresh).await.is_err());
     assert_eq!(known(Freshness::Cached).await, Ok(vec![0, 1]));
@@ -92,7 +96,7 @@ async fn a_fresh_look_reads_changed_files_and_never_answers_from_old_ones() {
 
 /// The real size: 3,489 job types, as YAML and as the JSON lines of an export.
 #[test]
-fn a_whole_farm_is_indexed_well_under_a_second() {
+fn a_whole_farm_is_indexed_at_once() {
     let csv = std::fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/oss-fuzz-job-types.csv"),
     )
@@ -120,11 +124,11 @@ fn a_whole_farm_is_indexed_well_under_a_second() {
     for (file, text) in [("e.yaml", yaml), ("e.jsonl", json)] {
         let start = Instant::now();
         let mut index = Index::default();
-        index.add(Path::new(file), &text);
+        index.add(Path::new(file), &text).expect("entities");
         let took = start.elapsed();
         assert_eq!((index.job_types().count(), index.faults().len()), (3_489, 0), "{file}");
-        // Loose: an unoptimized build on a busy machine. Optimized it takes a tenth.
-        assert!(took < Duration::from_secs(3), "{file} took {took:?}");
-        eprintln!("{file}: {took:?}");
+        // An unoptimized YAML reader takes more than ten times as long, and machines are busy.
+        let limit = if cfg!(debug_assertions) { 30 } else { 1 };
+        assert!(took < Duration::from_secs(limit), "{file} took {took:?}");
     }
 }

@@ -247,7 +247,7 @@ fn every_job_type_of_oss_fuzz_resolves() {
         names.push((*name).to_owned());
     }
     let mut index = Index::default();
-    index.add(Path::new("e.jsonl"), &text);
+    index.add(Path::new("e.jsonl"), &text).expect("entities");
     assert_eq!((names.len(), index.faults().len()), (3_489, 0));
     let farm = farm("oss-fuzz");
     for name in names {
