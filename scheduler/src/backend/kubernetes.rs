@@ -138,10 +138,8 @@ impl KubernetesBackend {
         let window = Window::new(settings.window, settings.creates_per_second);
         let slots = Slots::new(window, Arc::clone(&clock));
         let acks = SharedAcks::new(&settings.scheduler);
-        let target = Target {
-            namespace: settings.namespace.clone(),
-            scheduler: settings.scheduler.clone(),
-        };
+        let target =
+            Target { namespace: settings.namespace.clone(), scheduler: settings.scheduler.clone() };
         let strict = settings.policy.strict;
         Arc::new(Self {
             accounts: Accounts::new(Arc::clone(&api), &settings.namespace, strict),
@@ -195,7 +193,8 @@ impl KubernetesBackend {
             Some(Ok(())) => {}
         }
         let (api, rooms, clock) = (&self.api, &self.rooms, &self.clock);
-        let jobs = JobSink { rooms: Arc::clone(rooms), acks: self.acks.clone(), clock: clock.clone() };
+        let jobs =
+            JobSink { rooms: Arc::clone(rooms), acks: self.acks.clone(), clock: clock.clone() };
         let pods = PodSink { rooms: Arc::clone(rooms) };
         let follow_jobs = watch::follow::<JobFacts>(Arc::clone(api), &jobs, self.seed);
         let follow_pods = async {
@@ -247,11 +246,12 @@ impl KubernetesBackend {
     /// What all tasks of a workload need before the first of them: a checked Job, an account.
     async fn prepare(&self, workload: &Arc<Workload>) -> Result<CheckedJob, Deferral> {
         let later = Duration::from_secs(60);
-        let checked = std::panic::catch_unwind(AssertUnwindSafe(|| self.workloads.checked(workload)))
-            .unwrap_or_else(|_| {
-                Err((HoldKind::Panicked, "rendering this workload's Job panicked".to_owned()))
-            })
-            .map_err(|(kind, text)| Deferral::new(Scope::Workload, kind, text, later))?;
+        let checked =
+            std::panic::catch_unwind(AssertUnwindSafe(|| self.workloads.checked(workload)))
+                .unwrap_or_else(|_| {
+                    Err((HoldKind::Panicked, "rendering this workload's Job panicked".to_owned()))
+                })
+                .map_err(|(kind, text)| Deferral::new(Scope::Workload, kind, text, later))?;
         match self.accounts.ensure(&workload.account).await {
             Ok(()) => Ok(checked),
             Err(AccountError::Refused(text)) => {
@@ -261,12 +261,7 @@ impl KubernetesBackend {
         }
     }
 
-    async fn submit_one(
-        &self,
-        workload: &Workload,
-        checked: &CheckedJob,
-        task: &Task,
-    ) -> Outcome {
+    async fn submit_one(&self, workload: &Workload, checked: &CheckedJob, task: &Task) -> Outcome {
         let name = task.job_name();
         let body = || checked.fill(task, Attempt::FIRST).to_body();
         let submission = self.submitter.submit(name.as_str(), task.hash, body);
@@ -297,9 +292,7 @@ fn account_unread(error: &ApiError) -> Deferral {
         Verdict::Refused(_) if error.status == Some(403) => {
             (Scope::Workload, HoldKind::Forbidden, Duration::from_secs(60))
         }
-        Verdict::Refused(_) => {
-            (Scope::Workload, HoldKind::AccountRefused, Duration::from_secs(60))
-        }
+        Verdict::Refused(_) => (Scope::Workload, HoldKind::AccountRefused, Duration::from_secs(60)),
         Verdict::Retry(kind) => (Scope::Workload, kind, soon),
         Verdict::Exists | Verdict::MaybeDone => (Scope::Workload, HoldKind::BackendFailed, soon),
     };

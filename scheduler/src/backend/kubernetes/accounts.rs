@@ -150,7 +150,9 @@ mod tests {
         let judge = |found: Option<AccountFacts>| judge(&google(), found.as_ref(), true, "farm");
         assert_eq!(judge(Some(annotated("unpriv-sa@p.iam"))), Judgement::Use);
         assert_eq!(judge(None), Judgement::Create { email: "unpriv-sa@p.iam".into() });
-        assert!(matches!(judge(Some(annotated("x@p.iam"))), Judgement::Refuse(t) if t.contains("x@p.iam")));
+        assert!(
+            matches!(judge(Some(annotated("x@p.iam"))), Judgement::Refuse(t) if t.contains("x@p.iam"))
+        );
     }
 
     #[test]

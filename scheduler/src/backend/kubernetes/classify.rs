@@ -190,21 +190,13 @@ mod tests {
         check(503, "", "no healthy upstream", Verdict::MaybeDone);
         check(504, "Timeout", "request did not complete", Verdict::MaybeDone);
         check(201, "", "an empty body", Verdict::MaybeDone);
-        check(
-            503,
-            "ServiceUnavailable",
-            "shutting down",
-            Verdict::Retry(HoldKind::BackendFailed),
-        );
+        check(503, "ServiceUnavailable", "shutting down", Verdict::Retry(HoldKind::BackendFailed));
     }
 
     #[test]
     fn no_answer_is_maybe_done_only_if_the_request_left() {
         assert_eq!(classify(&ApiError::lost("reset")), Verdict::MaybeDone);
-        assert_eq!(
-            classify(&ApiError::unsent("refused")),
-            Verdict::Retry(HoldKind::BackendFailed)
-        );
+        assert_eq!(classify(&ApiError::unsent("refused")), Verdict::Retry(HoldKind::BackendFailed));
     }
 
     #[test]

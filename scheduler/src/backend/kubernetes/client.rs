@@ -86,7 +86,8 @@ impl KubeApi {
         accept: &str,
         body: Option<Vec<u8>>,
     ) -> Result<Answer, ApiError> {
-        let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, accept);
+        let mut request =
+            Request::builder().method(method).uri(path).header(header::ACCEPT, accept);
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, JSON);
         }
@@ -163,8 +164,9 @@ impl KubeApi {
              &resourceVersion={from}&{selector}"
         );
         let late = |_| ApiError::lost("the watch did not open in time");
-        let answer =
-            timeout(LIST_TIMEOUT, self.send(Method::GET, &path, accept, None)).await.map_err(late)??;
+        let answer = timeout(LIST_TIMEOUT, self.send(Method::GET, &path, accept, None))
+            .await
+            .map_err(late)??;
         Ok(lines(answer.body).map(|line| line.and_then(|line| wire::event(&line))).boxed())
     }
 

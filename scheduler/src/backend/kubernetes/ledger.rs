@@ -116,7 +116,8 @@ impl Ledger {
         if wants.pending > has.pending && occupancy.pending >= occupancy.pending_limit {
             return Err(Full::Pending(occupancy));
         }
-        if wants.live > has.live && occupancy.live_limit.is_some_and(|limit| occupancy.live >= limit)
+        if wants.live > has.live
+            && occupancy.live_limit.is_some_and(|limit| occupancy.live >= limit)
         {
             return Err(Full::Live(occupancy));
         }

@@ -302,10 +302,7 @@ impl Model {
     fn truth(&self) -> (usize, usize) {
         let unfinished = |job: &&Truth| !job.facts.progress.finished;
         let waiting = |job: &&Truth| !job.facts.progress.finished && job.pod != Pod::Left;
-        (
-            self.jobs.values().filter(waiting).count(),
-            self.jobs.values().filter(unfinished).count(),
-        )
+        (self.jobs.values().filter(waiting).count(), self.jobs.values().filter(unfinished).count())
     }
 
     fn occupancy(&self) -> Occupancy {

@@ -77,7 +77,12 @@ pub struct Submitted {
     pub account_missing: bool,
 }
 
-fn deferred(scope: Scope, kind: HoldKind, detail: impl std::fmt::Display, after: Duration) -> Outcome {
+fn deferred(
+    scope: Scope,
+    kind: HoldKind,
+    detail: impl std::fmt::Display,
+    after: Duration,
+) -> Outcome {
     Outcome::Deferred(Deferral::new(scope, kind, detail, after))
 }
 
@@ -176,7 +181,8 @@ impl Submitter {
             }
             Ok(facts) => {
                 let text = format!("the answer was for another Job, `{}`", facts.name);
-                self.after_error(&ApiError::answered(201, "", &text), name, hash, slot, flight).await
+                self.after_error(&ApiError::answered(201, "", &text), name, hash, slot, flight)
+                    .await
             }
             Err(error) => self.after_error(&error, name, hash, slot, flight).await,
         }

@@ -278,7 +278,9 @@ mod tests {
         let throttled = |after| End::Throttled { after: Some(second * after), detail: "".into() };
         window.end(a, now, throttled(7));
         window.end(b, now, throttled(2));
-        assert!(matches!(window.enter(now + second * 6), Entry::Paused(p) if p.until == now + second * 7));
+        assert!(
+            matches!(window.enter(now + second * 6), Entry::Paused(p) if p.until == now + second * 7)
+        );
         open(&mut window, now + second * 7);
         assert_eq!(window.enter(now + second * 7), Entry::Full);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::api::{AccountFacts, ConfigMapFacts, JobFacts, OwnerJob, PodFacts, Progress};
-use super::{Fault, FakeCluster, State, Verb};
+use super::{FakeCluster, Fault, State, Verb};
 
 impl FakeCluster {
     /// The next calls of `verb` meet these faults, one each.

@@ -36,7 +36,10 @@ fn answering(answers: Vec<Response<Body>>) -> (KubeApi, Seen) {
 }
 
 fn answer(status: u16, body: &str) -> Response<Body> {
-    Response::builder().status(status).body(Body::from(body.as_bytes().to_vec())).expect("an answer")
+    Response::builder()
+        .status(status)
+        .body(Body::from(body.as_bytes().to_vec()))
+        .expect("an answer")
 }
 
 async fn create(answers: Vec<Response<Body>>) -> (Result<JobFacts, ApiError>, Vec<String>) {
@@ -86,7 +89,10 @@ async fn a_wish_to_wait_comes_from_the_header_or_the_status() {
         "details":{"retryAfterSeconds":9},"code":429}"#;
     let (result, _) = create(vec![answer(429, status)]).await;
     let error = result.expect_err("throttled");
-    assert_eq!((error.retry_after, error.reason.as_str()), (Some(Duration::from_secs(9)), "TooManyRequests"));
+    assert_eq!(
+        (error.retry_after, error.reason.as_str()),
+        (Some(Duration::from_secs(9)), "TooManyRequests")
+    );
     let mut both = answer(429, status);
     both.headers_mut().insert("retry-after", "7".parse().expect("a header"));
     let (result, _) = create(vec![both]).await;
@@ -95,7 +101,8 @@ async fn a_wish_to_wait_comes_from_the_header_or_the_status() {
 
 #[tokio::test]
 async fn an_absent_job_is_none_only_on_the_servers_own_word() {
-    let status = r#"{"kind":"Status","reason":"NotFound","message":"jobs \"a\" not found","code":404}"#;
+    let status =
+        r#"{"kind":"Status","reason":"NotFound","message":"jobs \"a\" not found","code":404}"#;
     let (api, _) = answering(vec![answer(404, status), answer(404, "404 page not found")]);
     assert_eq!(api.get_job("cf-job-1").await, Ok(None));
     assert_eq!(api.get_job("cf-job-1").await.expect_err("no Status").status, Some(404));

@@ -91,7 +91,8 @@ async fn a_lost_answer_to_a_create_that_was_not_made_is_tried_again_under_the_sa
 
 #[tokio::test(start_paused = true)]
 async fn a_create_that_lands_after_all_was_given_up_stays_counted_and_is_found() {
-    let farm = Farm::start(new_cluster(), Settings { pending_limit_default: 1, ..settings() }).await;
+    let farm =
+        Farm::start(new_cluster(), Settings { pending_limit_default: 1, ..settings() }).await;
     farm.cluster.always(Verb::CreateJob, Some(Fault::Late(ApiError::lost("timed out"))));
     farm.cluster.always(Verb::GetJob, Some(Fault::Refuse(ApiError::lost("timed out"))));
     check_deferred(&farm.submit_one(1).await, Scope::Task, HoldKind::BackendFailed);
@@ -106,7 +107,8 @@ async fn a_create_that_lands_after_all_was_given_up_stays_counted_and_is_found()
 
 #[tokio::test(start_paused = true)]
 async fn the_room_of_a_lost_create_is_free_again_once_a_late_look_finds_nothing() {
-    let farm = Farm::start(new_cluster(), Settings { pending_limit_default: 1, ..settings() }).await;
+    let farm =
+        Farm::start(new_cluster(), Settings { pending_limit_default: 1, ..settings() }).await;
     farm.cluster.always(Verb::CreateJob, Some(Fault::Refuse(ApiError::lost("timed out"))));
     check_deferred(&farm.submit_one(1).await, Scope::Task, HoldKind::BackendFailed);
     assert_eq!(farm.room(|_| true).await.pending, 1);
@@ -182,7 +184,8 @@ async fn refused_credentials_stop_the_backend_and_are_tried_later() {
 
 #[tokio::test(start_paused = true)]
 async fn a_webhook_that_fails_is_retried_under_the_same_name_and_then_requeued() {
-    let failing = || Fault::Refuse(error(500, "InternalError", "failed calling webhook \"m\": EOF"));
+    let failing =
+        || Fault::Refuse(error(500, "InternalError", "failed calling webhook \"m\": EOF"));
     let farm = Farm::fresh().await;
     farm.cluster.script(Verb::CreateJob, [failing(), failing(), failing()]);
     check_deferred(&farm.submit_one(1).await, Scope::Task, HoldKind::WebhookFailed);

@@ -61,10 +61,8 @@ async fn the_watermark_is_stored_as_it_moves_and_other_keys_stay() {
     let settled = |cluster: &FakeCluster| {
         cluster.config_map("katabatch-s1").and_then(|map| map.data.get("settled").cloned())
     };
-    farm.until(|cluster| {
-        settled(cluster).is_some_and(|at| at.starts_with("2026-11-30T10:00:5"))
-    })
-    .await;
+    farm.until(|cluster| settled(cluster).is_some_and(|at| at.starts_with("2026-11-30T10:00:5")))
+        .await;
     let map = farm.cluster.config_map("katabatch-s1").expect("a ConfigMap");
     assert_eq!(map.data.get("plans").map(String::as_str), Some("kept"));
 }
