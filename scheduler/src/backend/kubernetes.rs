@@ -203,14 +203,14 @@ impl KubernetesBackend {
             rooms.jobs_listed().await;
             watch::follow::<PodFacts>(Arc::clone(api), &pods, self.seed.wrapping_add(1)).await;
         };
+        let acks = self.acks.clone();
+        let settle = settle::settle(Arc::clone(api), Arc::clone(rooms), acks, Arc::clone(clock));
         let ended = tokio::select! {
             biased;
             () = shutdown.cancelled() => None,
             () = follow_jobs => Some("watch of Jobs"),
             () = follow_pods => Some("watch of pods"),
-            () = settle::settle(Arc::clone(api), Arc::clone(rooms), Arc::clone(clock)) => {
-                Some("settling of lost answers")
-            }
+            () = settle => Some("settling of lost answers"),
             () = self.janitor.run() => Some("janitor"),
         };
         rooms.with(|ledger| ledger.jobs_unknown("the backend has stopped".to_owned()));

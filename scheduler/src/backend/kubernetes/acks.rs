@@ -25,6 +25,8 @@ struct Tracked {
     uid: String,
     created: Timestamp,
     moment: Moment,
+    /// The watch or a list has shown it.
+    watched: bool,
     acked: bool,
     deleting: bool,
     ended: Option<Instant>,
@@ -95,13 +97,13 @@ impl Acks {
 
     /// An answer confirmed this Job, for a task whose message will now be acked.
     pub fn placed(&mut self, facts: &JobFacts, now: Instant, moment: Moment) {
-        self.track(facts, now, moment, false);
+        self.track(facts, now, moment, (false, false));
     }
 
     /// A Job is there, says the watch.
     pub fn seen(&mut self, facts: &JobFacts, now: Instant, moment: Moment) {
         if facts.scheduler.as_deref() == Some(&self.scheduler) {
-            self.track(facts, now, moment, false);
+            self.track(facts, now, moment, (true, false));
         }
     }
 
@@ -124,7 +126,7 @@ impl Acks {
         for job in jobs {
             if job.scheduler.as_deref() == Some(&self.scheduler) {
                 let acked = first && self.settled.is_some_and(|settled| job.created < settled);
-                self.track(job, now, moment, acked);
+                self.track(job, now, moment, (true, acked));
             }
         }
     }
@@ -132,6 +134,13 @@ impl Acks {
     /// A Job is gone.
     pub fn gone(&mut self, name: &str, uid: &str) {
         if self.jobs.get(name).is_some_and(|job| job.uid == uid) {
+            self.forget(name);
+        }
+    }
+
+    /// A GET begun at `began` shows no Job of this name.
+    pub fn absent(&mut self, name: &str, began: Moment) {
+        if self.jobs.get(name).is_some_and(|job| job.moment < began) {
             self.forget(name);
         }
     }
@@ -174,7 +183,13 @@ impl Acks {
             .collect()
     }
 
-    fn track(&mut self, facts: &JobFacts, now: Instant, moment: Moment, acked: bool) {
+    fn track(
+        &mut self,
+        facts: &JobFacts,
+        now: Instant,
+        moment: Moment,
+        (watched, acked): (bool, bool),
+    ) {
         self.newest = self.newest.max(Some(facts.created));
         if let Some(job) = self.jobs.get(&facts.name)
             && job.uid != facts.uid
@@ -189,6 +204,7 @@ impl Acks {
                 uid: facts.uid.clone(),
                 created: facts.created,
                 moment,
+                watched,
                 acked,
                 deleting: false,
                 ended: None,
@@ -199,7 +215,11 @@ impl Acks {
             }
         }
         if let Some(job) = self.jobs.get_mut(&facts.name) {
-            job.moment = moment;
+            // As in the account of room: an answer may be older than it arrives.
+            if watched || !job.watched {
+                job.moment = moment;
+            }
+            job.watched |= watched;
             job.deleting |= facts.deleting;
             if facts.progress.finished && job.ended.is_none() {
                 job.ended = Some(now);

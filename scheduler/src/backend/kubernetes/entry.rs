@@ -41,6 +41,9 @@ pub(super) struct Entry {
     pub(super) lost: Option<Instant>,
     /// The Job that is there.
     pub(super) job: Option<Known>,
+    /// From when on a GET asks for a Job that was confirmed and not yet shown by the watch: it may
+    /// have gone unheard, before the list that the watch began with.
+    check: Option<Instant>,
     /// While the entry is open: the uid of a Job seen to go, whose confirmation may come later.
     gone: Option<String>,
     /// The uid of the Job whose pod was last seen to leave Pending.
@@ -66,8 +69,27 @@ impl Entry {
         }
     }
 
+    /// Whether a GET should tell what is there.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.lost.is_some_and(|due| due <= now) || self.check.is_some_and(|due| due <= now)
+    }
+
+    /// An answer has shown the Job: if the watch does not show it too, ask again then.
+    pub(super) fn check_at(&mut self, due: Instant) {
+        self.check = Some(due);
+    }
+
+    /// The due GET failed: again then.
+    pub(super) fn postpone(&mut self, due: Instant) {
+        self.lost = self.lost.map(|_| due);
+        self.check = self.check.map(|_| due);
+    }
+
     /// Forgets what only an open entry needs to remember.
     pub(super) fn tidy(&mut self) {
+        if self.job.as_ref().is_none_or(|job| job.watched) {
+            self.check = None;
+        }
         if !self.open() {
             self.gone = None;
             if self.job.as_ref().is_some_and(|job| job.finished) {
@@ -103,7 +125,11 @@ impl Entry {
             });
         }
         if let Some(job) = &mut self.job {
-            job.moment = moment;
+            // An answer tells of the time when the server made it, which may be before a list that
+            // has begun since; what the watch has shown was there before the list for certain.
+            if watched || !job.watched {
+                job.moment = moment;
+            }
             job.watched |= watched;
             job.started |= facts.progress.started;
             job.finished |= facts.progress.finished;

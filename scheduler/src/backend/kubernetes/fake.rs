@@ -56,11 +56,8 @@ pub enum Fault {
     Slow(Duration),
 }
 
-/// A kind of object with its history, for watches.
-#[derive(Debug)]
-struct History<T> {
-    events: Vec<(u64, WatchEvent<T>)>,
-}
+/// What happened to a kind of object, for watches: versions and events.
+type History<T> = Vec<(u64, WatchEvent<T>)>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -86,12 +83,6 @@ struct State {
     made: BTreeMap<String, usize>,
     late: Vec<Vec<u8>>,
     most_pending: usize,
-}
-
-impl<T> Default for History<T> {
-    fn default() -> Self {
-        Self { events: Vec::new() }
-    }
 }
 
 /// A cluster's one namespace.
@@ -184,21 +175,21 @@ impl State {
 
     fn put_job(&mut self, job: JobFacts) -> JobFacts {
         let job = JobFacts { resource_version: self.bump(), ..job };
-        self.job_history.events.push((self.version, WatchEvent::Applied(job.clone())));
+        self.job_history.push((self.version, WatchEvent::Applied(job.clone())));
         self.jobs.insert(job.name.clone(), job.clone());
         job
     }
 
     fn put_pod(&mut self, pod: PodFacts) {
         let pod = PodFacts { resource_version: self.bump(), ..pod };
-        self.pod_history.events.push((self.version, WatchEvent::Applied(pod.clone())));
+        self.pod_history.push((self.version, WatchEvent::Applied(pod.clone())));
         self.pods.insert(pod.name.clone(), pod);
     }
 
     fn take_job(&mut self, name: &str) -> Option<JobFacts> {
         let job = self.jobs.remove(name)?;
         let job = JobFacts { resource_version: self.bump(), ..job };
-        self.job_history.events.push((self.version, WatchEvent::Deleted(job.clone())));
+        self.job_history.push((self.version, WatchEvent::Deleted(job.clone())));
         self.take_pods_of(name);
         Some(job)
     }
@@ -206,7 +197,7 @@ impl State {
     fn take_pod(&mut self, name: &str) {
         if let Some(pod) = self.pods.remove(name) {
             let pod = PodFacts { resource_version: self.bump(), ..pod };
-            self.pod_history.events.push((self.version, WatchEvent::Deleted(pod)));
+            self.pod_history.push((self.version, WatchEvent::Deleted(pod)));
         }
     }
 
@@ -277,7 +268,7 @@ impl FakeCluster {
                     if state.cuts > cuts {
                         return None;
                     }
-                    let events = &history(&state).events;
+                    let events = history(&state);
                     if !state.muted && at < state.compacted {
                         let gone = ApiError::answered(410, "Expired", "too old resource version");
                         drop(state);

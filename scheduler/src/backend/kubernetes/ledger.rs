@@ -125,12 +125,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// A create ended with the Job confirmed there.
-    pub fn confirmed(&mut self, facts: &JobFacts) {
+    /// A create ended with the Job confirmed there. If the watch has not shown it by `check`, a
+    /// GET should.
+    pub fn confirmed(&mut self, facts: &JobFacts, check: Instant) {
         let moment = self.moment();
         self.change(&facts.name, |entry| {
             entry.flights = entry.flights.saturating_sub(1);
             entry.observe(facts, false, moment);
+            entry.check_at(check);
         });
     }
 
@@ -148,30 +150,39 @@ impl Ledger {
         });
     }
 
-    /// The names whose lost answer may be settled by a GET now.
-    pub fn lost_by(&self, now: Instant) -> Vec<String> {
-        let due = |entry: &Entry| entry.lost.is_some_and(|due| due <= now);
-        self.entries.iter().filter(|(_, e)| due(e)).map(|(name, _)| name.clone()).collect()
+    /// The names that a GET should settle now: an answer was lost, or the watch is silent of it.
+    pub fn due(&self, now: Instant) -> Vec<String> {
+        self.entries.iter().filter(|(_, e)| e.is_due(now)).map(|(name, _)| name.clone()).collect()
     }
 
     /// A GET of `name`, begun at `began`, whose time was `at`, said what is there. It settles
-    /// a lost answer that was due by `at`.
-    pub fn settled(&mut self, name: &str, began: Moment, at: Instant, found: Option<&JobFacts>) {
+    /// a lost answer that was due by `at`. What it found is asked for again at `check`, if the
+    /// watch does not show it.
+    pub fn settled(
+        &mut self,
+        name: &str,
+        (began, at): (Moment, Instant),
+        found: Option<&JobFacts>,
+        check: Instant,
+    ) {
         let moment = self.moment();
         self.change(name, |entry| {
             if entry.lost.is_some_and(|due| due <= at) {
                 entry.lost = None;
             }
             match found {
-                Some(facts) => entry.observe(facts, false, moment),
+                Some(facts) => {
+                    entry.observe(facts, false, moment);
+                    entry.check_at(check);
+                }
                 None => entry.absent(began),
             }
         });
     }
 
-    /// A GET of a lost create failed: the next one is due then.
+    /// A GET that was due failed: the next one is due then.
     pub fn postponed(&mut self, name: &str, due: Instant) {
-        self.change(name, |entry| entry.lost = entry.lost.map(|_| due));
+        self.change(name, |entry| entry.postpone(due));
     }
 
     /// Whether the Jobs are known.

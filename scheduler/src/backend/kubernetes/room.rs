@@ -111,10 +111,10 @@ impl Flight {
         self.doubt.is_some()
     }
 
-    /// The Job is there.
-    pub fn landed(mut self, facts: &JobFacts) {
+    /// The Job is there; if the watch has not shown it by `check`, a GET should.
+    pub fn landed(mut self, facts: &JobFacts, check: Instant) {
         self.landed = true;
-        self.rooms.with(|ledger| ledger.confirmed(facts));
+        self.rooms.with(|ledger| ledger.confirmed(facts, check));
     }
 }
 

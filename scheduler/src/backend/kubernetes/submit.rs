@@ -15,6 +15,7 @@ use super::classify::{Verdict, classify};
 use super::janitor::SharedAcks;
 use super::ledger::Full;
 use super::room::{Flight, Rooms};
+use super::settle::UNSEEN;
 use super::slots::{Slot, Slots};
 use super::window::{End, Pause};
 use crate::clock::Clock;
@@ -126,13 +127,14 @@ impl Submitter {
     async fn steps(&self, name: &str, hash: TaskHash, body: impl FnOnce() -> Vec<u8>) -> Step {
         // A Job known to be there needs no room and no POST, only its confirmation.
         if self.acks.lock().knows(name) {
+            let began = self.rooms.with(|ledger| ledger.moment());
             match self.look(name, hash).await {
                 Found::Ours(facts) => {
                     self.place(&facts);
                     return Step::Landed(facts, Placed::AlreadyThere);
                 }
                 Found::Deferred(outcome) => return Step::Done(outcome),
-                Found::Nothing => {}
+                Found::Nothing => self.acks.lock().absent(name, began),
             }
         }
         let mut flight = match self.rooms.reserve(name) {
@@ -153,7 +155,7 @@ impl Submitter {
         if let Step::Landed(facts, _) = &last {
             // The watermark must know of the Job before this create counts as ended.
             self.place(facts);
-            flight.landed(facts);
+            flight.landed(facts, self.clock.mono() + UNSEEN);
         }
         last
     }
