@@ -1,0 +1,4 @@
+//! See `src/message.rs`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| katabatch_fuzz::message::check(data));
