@@ -53,6 +53,25 @@ where
         .map_err(|_| anyhow!("{what}: not within {within:?}; last seen: {last}"))
 }
 
+/// Looks every 50 ms for as long as `time`, for what must not happen meanwhile.
+///
+/// # Errors
+/// The first error of `look`.
+pub async fn throughout<F, Fut>(time: Duration, mut look: F) -> Result<()>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<()>>,
+{
+    let end = Instant::now() + time;
+    let mut ticks = interval(BETWEEN_ATTEMPTS);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while Instant::now() < end {
+        ticks.tick().await;
+        look().await?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

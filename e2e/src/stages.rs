@@ -1,5 +1,5 @@
 //! What becomes of the pods that no kubelet runs: KWOK stages, chosen pod by pod by
-//! the label (or annotation) `e2e.katabatch.dev/behaviour`, so that one control plane
+//! the label (or annotation) `behaviour.e2e.test/pod`, so that one control plane
 //! serves tests that want different things.
 //!
 //! Unlike a kubelet, KWOK never restarts a container in place: a pod that fails is
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// The label of a pod template, or its annotation, that chooses the behaviour. The Job
 /// controller copies only the template's labels to pods, not the Job's.
-pub const BEHAVIOUR: &str = "e2e.katabatch.dev/behaviour";
+pub const BEHAVIOUR: &str = "behaviour.e2e.test/pod";
 
 /// How a pod behaves. `to_string` gives the label's value.
 ///

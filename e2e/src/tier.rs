@@ -76,6 +76,7 @@ pub struct Case {
 pub struct Suite {
     runtime: Runtime,
     trials: Vec<Trial>,
+    side_by_side: Option<usize>,
 }
 
 impl Suite {
@@ -85,7 +86,15 @@ impl Suite {
     /// When the runtime can't be started.
     pub fn new() -> Result<Self> {
         let runtime = Runtime::new().context("start the runtime")?;
-        Ok(Self { runtime, trials: Vec::new() })
+        Ok(Self { runtime, trials: Vec::new(), side_by_side: None })
+    }
+
+    /// Runs this many tests at once, unless the command line says otherwise: tests that mostly
+    /// wait needn't wait for each other.
+    #[must_use]
+    pub fn side_by_side(mut self, tests: usize) -> Self {
+        self.side_by_side = Some(tests);
+        self
     }
 
     /// Adds a test on the shared control plane. When it fails, its namespace is dumped.
@@ -137,7 +146,9 @@ impl Suite {
     /// Runs the tests that the command line asks for, and stops what they started.
     pub fn main(self) -> ExitCode {
         self.runtime.spawn(stop_on_signal());
-        let conclusion = libtest_mimic::run(&Arguments::from_args(), self.trials);
+        let mut arguments = Arguments::from_args();
+        arguments.test_threads = arguments.test_threads.or(self.side_by_side);
+        let conclusion = libtest_mimic::run(&arguments, self.trials);
         shared::stop();
         conclusion.exit_code()
     }

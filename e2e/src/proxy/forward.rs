@@ -118,6 +118,10 @@ async fn apply(
             finish(shared.upstream.send(request).await?).await?;
             Ok(Response::builder().status(StatusCode::CREATED).body(whole(""))?)
         }
+        Action::AnswerAfter { status, reason, message } => {
+            finish(shared.upstream.send(request).await?).await?;
+            status_answer(status, &reason, &message)
+        }
         Action::Delay(time) => {
             sleep(time).await;
             pass(shared, request, watches, None).await

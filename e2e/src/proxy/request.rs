@@ -1,10 +1,14 @@
 //! What a request asks of the API server, told from its method and path alone.
 
+use std::time::Instant;
+
 use hyper::{Method, Uri};
 
 /// One request that reached the proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
+    /// When it arrived.
+    pub at: Instant,
     /// The HTTP method.
     pub method: Method,
     /// The path, without the query.
@@ -44,6 +48,7 @@ impl Request {
             _ => "other",
         };
         Self {
+            at: Instant::now(),
             method: method.clone(),
             path: path.to_owned(),
             query: query.to_owned(),

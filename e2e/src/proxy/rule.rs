@@ -26,6 +26,16 @@ pub enum Action {
     DropAfter,
     /// Let the server do the work, then answer 201 with an empty body.
     Empty201,
+    /// Let the server do the work, then answer with a Kubernetes Status in the place of
+    /// its own answer: a gateway that gave up waiting.
+    AnswerAfter {
+        /// The HTTP status.
+        status: u16,
+        /// The machine's word for it (`Timeout`).
+        reason: String,
+        /// The words for a person.
+        message: String,
+    },
     /// Pass the request on after a time.
     Delay(Duration),
     /// Let the server do the work, and pass its answer on after a time.
@@ -68,6 +78,7 @@ impl Action {
             Self::DropBefore => "drop before",
             Self::DropAfter => "drop after",
             Self::Empty201 => "empty 201",
+            Self::AnswerAfter { .. } => "answer after",
             Self::Delay(_) => "delay",
             Self::DelayAnswer(_) => "delay answer",
             Self::Cut { .. } => "cut",

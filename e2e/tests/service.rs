@@ -1,0 +1,101 @@
+//! The scheduler against a real control plane, under the Role that we ship, through a proxy that
+//! breaks what it is told to.
+
+#[path = "service/accounts.rs"]
+mod accounts;
+#[path = "service/answers.rs"]
+mod answers;
+#[path = "service/commands.rs"]
+mod commands;
+#[path = "service/crash.rs"]
+mod crash;
+#[path = "service/finished.rs"]
+mod finished;
+#[path = "service/jobs.rs"]
+mod jobs;
+#[path = "service/memory.rs"]
+mod memory;
+#[path = "service/names.rs"]
+mod names;
+#[path = "service/pods.rs"]
+mod pods;
+#[path = "service/refusals.rs"]
+mod refusals;
+#[path = "service/role.rs"]
+mod role;
+#[path = "service/room.rs"]
+mod room;
+#[path = "service/secrets.rs"]
+mod secrets;
+#[path = "service/watches.rs"]
+mod watches;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use katabatch_e2e::process::as_katabatch;
+use katabatch_e2e::{Case, Suite, farm::Plan, site::Site};
+
+/// Long enough for a busy machine; nothing here takes nearly so long.
+const SOON: Duration = Duration::from_secs(60);
+
+/// A site on the case's own control plane and namespace.
+async fn site(case: &Case, plan: Plan) -> Result<Site> {
+    Site::new(&case.plane, &case.namespace, plan).await
+}
+
+/// Lists each test under its own name; the heavy and the long ones first.
+macro_rules! suite {
+    ($($file:ident::$test:ident,)*) => {
+        Suite::new()?.side_by_side(6)$(.test(stringify!($test), $file::$test))*
+    };
+}
+
+fn main() -> Result<ExitCode> {
+    if let Some(code) = as_katabatch() {
+        return Ok(code);
+    }
+    let suite = suite! {
+        watches::a_silent_watch_is_given_up_and_nothing_is_over,
+        crash::a_killed_scheduler_goes_on_and_makes_each_job_once,
+        memory::ten_thousand_pending_pods_fit_in_little_memory,
+        crash::an_api_server_that_was_away_loses_nothing,
+        crash::sigterm_leaves_nothing_leased,
+        answers::a_lost_answer_makes_one_job,
+        answers::an_empty_201_makes_one_job,
+        answers::a_504_after_the_work_makes_one_job,
+        answers::a_429_stops_every_create_and_keeps_the_leases,
+        answers::a_failing_webhook_is_tried_a_few_times_then_held,
+        refusals::a_used_up_quota_costs_one_create_a_period,
+        refusals::a_missing_right_costs_one_create_a_period,
+        refusals::a_terminating_namespace_costs_one_create_a_period,
+        room::the_pending_limit_holds_and_follows_its_flag,
+        room::the_live_cap_holds,
+        room::pods_that_were_there_are_counted_over_an_expired_page,
+        room::standard_pods_that_were_there_are_counted,
+        room::nothing_is_created_while_pods_cant_be_listed,
+        watches::cut_and_expired_watches_lose_nothing_and_nothing_is_over,
+        jobs::a_name_that_is_taken_holds_its_task_alone,
+        jobs::a_job_being_deleted_is_waited_for,
+        jobs::two_messages_of_one_input_make_one_job,
+        jobs::the_server_keeps_what_was_sent,
+        names::odd_job_types_get_valid_and_distinct_labels,
+        names::the_worker_gets_the_url_byte_for_byte,
+        accounts::an_absent_account_is_made_with_its_annotation,
+        accounts::an_account_without_annotation_is_used,
+        accounts::an_account_of_another_is_refused,
+        accounts::the_default_account_is_refused,
+        accounts::an_account_made_in_between_is_read_again,
+        accounts::an_account_of_another_made_in_between_is_refused,
+        finished::a_finished_job_goes_once_acked_and_not_before,
+        role::the_role_is_what_a_full_run_uses,
+        commands::two_schedulers_dont_share_a_namespace,
+        commands::submit_prints_what_became_of_each_task,
+        commands::check_passes_under_the_shipped_role,
+        commands::check_names_a_missing_right,
+        commands::render_and_queue_keep_their_streams_apart,
+        secrets::no_signature_shows_anywhere,
+    };
+    Ok(suite.main())
+}

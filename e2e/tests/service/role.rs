@@ -1,0 +1,93 @@
+//! The Role that we ship is enough, and no more: a full run asks for every right in it, and for
+//! no other.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, ensure};
+use katabatch::backend::kubernetes::preflight::PERMISSIONS;
+use katabatch_e2e::eventually::Seen;
+use katabatch_e2e::farm::Plan;
+use katabatch_e2e::proxy::{Action, Rule};
+use katabatch_e2e::site::rbac;
+use katabatch_e2e::{Case, eventually};
+use serde_json::Value;
+
+use crate::{SOON, site};
+
+fn documents() -> Result<Vec<Value>> {
+    serde_saphyr::from_multiple(&rbac()?).map_err(|error| anyhow!("rbac.yaml isn't YAML: {error}"))
+}
+
+fn texts(value: &Value) -> impl Iterator<Item = &str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// The manifests less one right.
+pub fn without(verb: &str, resource: &str) -> Result<String> {
+    let mut documents = documents()?;
+    let mut removed = 0;
+    for document in &mut documents {
+        let rules = document.get_mut("rules").and_then(Value::as_array_mut);
+        for rule in rules.into_iter().flatten() {
+            let applies = texts(&rule["resources"]).any(|of| of == resource);
+            if let Some(verbs) = rule["verbs"].as_array_mut().filter(|_| applies) {
+                let before = verbs.len();
+                verbs.retain(|of| of != verb);
+                removed += before - verbs.len();
+            }
+        }
+    }
+    ensure!(removed == 1, "the Role has no right to {verb} {resource}");
+    let texts: Vec<_> = documents.iter().map(Value::to_string).collect();
+    Ok(texts.join("\n---\n"))
+}
+
+/// Every (verb, resource) that the Role grants.
+fn granted() -> Result<BTreeSet<(String, String)>> {
+    let mut rights = BTreeSet::new();
+    for document in documents()? {
+        for rule in document["rules"].as_array().into_iter().flatten() {
+            for resource in texts(&rule["resources"]) {
+                let verbs = texts(&rule["verbs"]);
+                rights.extend(verbs.map(|verb| (verb.to_owned(), resource.to_owned())));
+            }
+        }
+    }
+    Ok(rights)
+}
+
+pub async fn the_role_is_what_a_full_run_uses(case: Case) -> Result<()> {
+    let plan = Plan { retain_finished: Duration::from_secs(1), ..Plan::default() };
+    let site = site(&case, plan).await?;
+    site.proxy.push(Rule::new(Action::DropAfter).on("create", "jobs").once());
+    // Twice, since what the first run writes down the second one changes.
+    for _ in 0..2 {
+        site.farm.fill(5).await?;
+        let scheduler = site.scheduler().await?;
+        site.until_acked(SOON).await?;
+        site.until_jobs(0, SOON).await?;
+        scheduler.stop().await?;
+    }
+    eventually("what was stored is changed", SOON, || async {
+        let updates = site.proxy.count("update", "configmaps");
+        Ok(Seen::when(updates > 0, || format!("{:?}", site.proxy.counters())))
+    })
+    .await?;
+
+    let requests = site.proxy.requests();
+    let used: BTreeSet<_> =
+        requests.iter().map(|seen| (seen.verb.to_owned(), seen.resource.clone())).collect();
+    let granted = granted()?;
+    ensure!(used == granted, "used and granted differ: {used:?}, {granted:?}");
+    let checked: BTreeSet<_> = PERMISSIONS
+        .iter()
+        .map(|(verb, _, resource)| ((*verb).to_owned(), (*resource).to_owned()))
+        .collect();
+    ensure!(checked == granted, "`check` asks for other rights than the Role grants");
+    let elsewhere = requests.iter().find(|seen| seen.namespace != site.namespace.name());
+    ensure!(elsewhere.is_none(), "{elsewhere:?}");
+    let refused = requests.iter().find(|seen| seen.status == Some(403));
+    ensure!(refused.is_none(), "{refused:?}");
+    Ok(())
+}
