@@ -19,8 +19,8 @@ impl Templates {
         target: &Target,
         _policy: &Policy,
     ) -> Result<CheckedJob, RenderError> {
-        if w.image.is_empty() {
-            return Err(RenderError(HoldKind::BadTemplate, "no image".into()));
+        if w.profile.host_network {
+            return Err(RenderError(HoldKind::PolicyRefused, "hostNetwork".into()));
         }
         Ok(CheckedJob {
             image: w.image.clone(),
