@@ -58,6 +58,9 @@ pub trait Resolver: Send + Sync {
         flags: &FlagSet,
     ) -> Result<Workload, Deferral>;
 
+    /// How long a task of this command is expected to run: its URLs must live that long.
+    fn expected_run(&self, command: &Command) -> Duration;
+
     /// Changes whenever the same question may get another answer: after a reload.
     fn generation(&self) -> u64 {
         0
@@ -72,6 +75,8 @@ pub struct QueueBinding {
     pub queue: Arc<dyn Queue>,
     /// The base OS version whose messages it carries.
     pub base_os_version: Option<String>,
+    /// How often handling one of its messages may panic before it is rejected.
+    pub max_panics: u32,
 }
 
 /// A backend to give to.
@@ -83,18 +88,12 @@ pub struct BackendBinding {
 }
 
 /// The numbers that an operator may set.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// How many tasks may be held on top of what there is room for.
     pub held: usize,
     /// The oldest flags that anything is created on.
     pub flags_max_age: Duration,
-    /// How long tasks are expected to run, by command.
-    pub expected_run: BTreeMap<Command, Duration>,
-    /// The same for all other commands.
-    pub expected_run_default: Duration,
-    /// How often handling one message may panic before it is rejected.
-    pub max_panics: u32,
     /// End when the queues are empty and nothing is left but what is held for long.
     pub once: bool,
     /// How long to wait for what is under way when told to stop.

@@ -19,8 +19,8 @@ use crate::domain::outcome::Rejection;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub String);
 
-/// One delivery of a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One delivery of a message. Its attributes hold a signed URL, so its `Debug` leaves them out.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Delivery {
     /// The lease, for extend, ack, release and quarantine.
     pub lease: LeaseId,
@@ -32,6 +32,16 @@ pub struct Delivery {
     pub published_at: Timestamp,
     /// How often it was delivered, this time included, where the queue knows.
     pub deliveries: Option<u32>,
+}
+
+impl std::fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Delivery")
+            .field("lease", &self.lease)
+            .field("message_id", &self.message_id)
+            .field("published_at", &self.published_at)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why a queue did not do what it was asked; says what to do next.

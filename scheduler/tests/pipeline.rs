@@ -10,7 +10,7 @@ use katabatch::backend::Backend;
 use katabatch::catalog::entity::{Job, JobEntities};
 use katabatch::catalog::{Catalog, CatalogError, Freshness};
 use katabatch::clock::{Clock, PacedClock};
-use katabatch::domain::name::{BackendName, JobType, TaskHash};
+use katabatch::domain::name::{BackendName, Command, JobType, TaskHash};
 use katabatch::domain::outcome::*;
 use katabatch::domain::quantity::Quantity;
 use katabatch::domain::room::{Occupancy, Room};
@@ -131,6 +131,10 @@ impl Resolver for FakeResolver {
         }
         Ok(workload(key.clone()))
     }
+
+    fn expected_run(&self, _: &Command) -> Duration {
+        Duration::from_secs(6 * 3600)
+    }
 }
 
 fn workload(key: WorkloadKey) -> Workload {
@@ -194,7 +198,12 @@ fn world(answer: Answer, pending: usize, limit: usize, once: bool) -> World {
     tokio::spawn(Arc::clone(&leases).run());
     let pipeline = Pipeline::new(Deps {
         clock,
-        queues: vec![QueueBinding { leases, queue: queue.clone(), base_os_version: None }],
+        queues: vec![QueueBinding {
+            leases,
+            queue: queue.clone(),
+            base_os_version: None,
+            max_panics: 3,
+        }],
         catalog: Arc::new(FakeCatalog(vec!["a", "b", "explosive"])),
         flags: Arc::new(NoFlags),
         resolver: Arc::new(FakeResolver),
@@ -205,9 +214,6 @@ fn world(answer: Answer, pending: usize, limit: usize, once: bool) -> World {
         settings: Settings {
             held: 1000,
             flags_max_age: Duration::from_secs(600),
-            expected_run: [("fuzz".into(), Duration::from_secs(6 * 3600))].into(),
-            expected_run_default: Duration::from_secs(2 * 3600),
-            max_panics: 3,
             once,
             grace: Duration::from_secs(20),
         },
@@ -291,6 +297,7 @@ async fn two_messages_of_one_input_are_one_submission_and_both_acked() {
     put(&world.queue, "8", "a", "https://storage.googleapis.com/in/x?X-Goog-Signature=2");
     let counts = world.drain().await;
     assert_eq!((world.calls().len(), counts.acked), (1, 2));
+    assert_eq!((counts.created, counts.already_there), (1, 1));
     assert!(world.queue.is_empty());
 }
 

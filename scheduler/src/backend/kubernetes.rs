@@ -1,1 +1,325 @@
-//! Being built.
+//! The Kubernetes backend: one namespace of one cluster, one Job a task.
+//!
+//! [`submit`] makes Jobs, within the account kept by [`ledger`] and the [`window`]; [`watch`] keeps
+//! that account true; [`settle`] clears up lost answers; [`janitor`] deletes what has ended. All of
+//! them know the API server through [`api`] alone, which [`client`] implements. What a Job looks
+//! like is `render`'s, and what is submitted when is the pipeline's.
+
+mod accounts;
+mod acks;
+pub mod api;
+mod classify;
+pub mod client;
+pub mod connect;
+mod entry;
+#[cfg(any(test, feature = "sim"))]
+pub mod fake;
+mod janitor;
+mod ledger;
+#[cfg(test)]
+mod ledger_model;
+mod owner;
+pub mod preflight;
+mod room;
+mod settle;
+mod sinks;
+mod slots;
+mod submit;
+#[cfg(test)]
+mod tests;
+mod watch;
+mod window;
+mod wire;
+mod workloads;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::FutureExt as _;
+use futures::future::join_all;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use self::accounts::{AccountError, Accounts};
+use self::api::{ApiError, ClusterApi, JobFacts, PodFacts};
+use self::classify::{Verdict, classify};
+use self::janitor::{Janitor, SharedAcks};
+use self::owner::Claim;
+use self::room::Rooms;
+use self::sinks::{JobSink, PodSink};
+use self::slots::Slots;
+use self::submit::Submitter;
+use self::window::Window;
+use self::workloads::Workloads;
+use super::Backend;
+use crate::clock::Clock;
+use crate::domain::name::{Attempt, BackendName, TaskHash};
+use crate::domain::outcome::{Deferral, HoldKind, Outcome, Scope};
+use crate::domain::room::Room;
+use crate::domain::task::Task;
+use crate::domain::workload::Workload;
+use crate::render::{CheckedJob, Policy, Target, Templates};
+
+/// What a Kubernetes backend is configured with.
+pub struct Settings {
+    /// The backend's configured name.
+    pub name: BackendName,
+    /// The namespace of its Jobs, which is this scheduler's alone.
+    pub namespace: String,
+    /// The scheduler's id, on its Jobs and in the namespace's owner record.
+    pub scheduler: String,
+    /// The pending limit until [`KubernetesBackend::set_pending_limit`] says another.
+    pub pending_limit_default: usize,
+    /// The cap on unfinished Jobs.
+    pub live_limit: Option<usize>,
+    /// The creation rate.
+    pub creates_per_second: Option<u32>,
+    /// The most creates at once.
+    pub window: usize,
+    /// How long a create may take: the API client's own bound. Under 3 s, so that a scheduler that
+    /// takes over waits no longer than that for its predecessor's last creates.
+    pub request_timeout: Duration,
+    /// How long a Job is kept after its end.
+    pub retain_finished: Duration,
+    /// The isolation policy.
+    pub policy: Policy,
+    /// The Job templates.
+    pub templates: Arc<Templates>,
+    /// Seeds the spread of retries.
+    pub seed: u64,
+}
+
+/// Why the backend can't go on; the process should end with it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fatal {
+    /// The namespace is another scheduler's.
+    #[error(
+        "the namespace `{namespace}` belongs to the scheduler `{owner}`, and this one is \
+         `{scheduler}`: use another namespace, or delete its ConfigMap `{}` when that scheduler \
+         is gone for good",
+        owner::OWNER
+    )]
+    OwnedByAnother {
+        /// The namespace.
+        namespace: String,
+        /// Whose it is.
+        owner: String,
+        /// Who we are.
+        scheduler: String,
+    },
+    /// A part that runs for ever has ended.
+    #[error("the Kubernetes backend's {0} ended unexpectedly")]
+    Ended(&'static str),
+}
+
+/// One namespace of one cluster.
+pub struct KubernetesBackend {
+    name: BackendName,
+    namespace: String,
+    scheduler: String,
+    seed: u64,
+    api: Arc<dyn ClusterApi>,
+    clock: Arc<dyn Clock>,
+    rooms: Arc<Rooms>,
+    slots: Arc<Slots>,
+    acks: SharedAcks,
+    accounts: Accounts,
+    workloads: Workloads,
+    submitter: Submitter,
+    janitor: Janitor,
+}
+
+impl KubernetesBackend {
+    /// A backend that knows nothing yet: it creates nothing until [`run`](Self::run) has listed
+    /// its namespace.
+    pub fn new(api: Arc<dyn ClusterApi>, clock: Arc<dyn Clock>, settings: Settings) -> Arc<Self> {
+        let rooms = Rooms::new(settings.pending_limit_default, settings.live_limit);
+        let window = Window::new(settings.window, settings.creates_per_second);
+        let slots = Slots::new(window, Arc::clone(&clock));
+        let acks = SharedAcks::new(&settings.scheduler);
+        let target =
+            Target { namespace: settings.namespace.clone(), scheduler: settings.scheduler.clone() };
+        let strict = settings.policy.strict;
+        Arc::new(Self {
+            accounts: Accounts::new(Arc::clone(&api), &settings.namespace, strict),
+            workloads: Workloads::new(settings.templates, target, settings.policy),
+            submitter: Submitter {
+                api: Arc::clone(&api),
+                clock: Arc::clone(&clock),
+                rooms: Arc::clone(&rooms),
+                slots: Arc::clone(&slots),
+                acks: acks.clone(),
+                request_timeout: settings.request_timeout,
+            },
+            janitor: Janitor::new(
+                Arc::clone(&api),
+                Arc::clone(&clock),
+                acks.clone(),
+                &settings.scheduler,
+                settings.retain_finished,
+            ),
+            name: settings.name,
+            namespace: settings.namespace,
+            scheduler: settings.scheduler,
+            seed: settings.seed,
+            api,
+            clock,
+            rooms,
+            slots,
+            acks,
+        })
+    }
+
+    /// Sets the pending limit, as the flag says it.
+    pub fn set_pending_limit(&self, limit: usize) {
+        self.rooms.with(|ledger| ledger.set_pending_limit(limit));
+    }
+
+    /// How many creates may be under way now.
+    pub fn window(&self) -> usize {
+        self.slots.size()
+    }
+
+    /// Claims the namespace, then watches, settles and tidies up until `shutdown`.
+    ///
+    /// # Errors
+    /// [`Fatal`] when it can't go on.
+    pub async fn run(self: &Arc<Self>, shutdown: CancellationToken) -> Result<(), Fatal> {
+        let started = shutdown.run_until_cancelled(self.start()).await;
+        match started {
+            None => return Ok(()),
+            Some(Err(fatal)) => return Err(fatal),
+            Some(Ok(())) => {}
+        }
+        let (api, rooms, clock) = (&self.api, &self.rooms, &self.clock);
+        let jobs =
+            JobSink { rooms: Arc::clone(rooms), acks: self.acks.clone(), clock: clock.clone() };
+        let pods = PodSink { rooms: Arc::clone(rooms) };
+        let follow_jobs = watch::follow::<JobFacts>(Arc::clone(api), &jobs, self.seed);
+        let follow_pods = async {
+            // Jobs come first: a pod that is missing from a later list has left Pending.
+            rooms.jobs_listed().await;
+            watch::follow::<PodFacts>(Arc::clone(api), &pods, self.seed.wrapping_add(1)).await;
+        };
+        let acks = self.acks.clone();
+        let settle = settle::settle(Arc::clone(api), Arc::clone(rooms), acks, Arc::clone(clock));
+        let ended = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => None,
+            () = follow_jobs => Some("watch of Jobs"),
+            () = follow_pods => Some("watch of pods"),
+            () = settle => Some("settling of lost answers"),
+            () = self.janitor.run() => Some("janitor"),
+        };
+        rooms.with(|ledger| ledger.jobs_unknown("the backend has stopped".to_owned()));
+        self.janitor.close().await;
+        ended.map_or(Ok(()), |part| Err(Fatal::Ended(part)))
+    }
+
+    /// Claims the namespace and reads the watermark, for as long as it takes.
+    async fn start(&self) -> Result<(), Fatal> {
+        let mut wait = Duration::from_secs(1);
+        loop {
+            let error = match owner::claim(self.api.as_ref(), &self.scheduler).await {
+                Ok(()) => match self.janitor.resume().await {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error,
+                },
+                Err(Claim::Unknown(error)) => error,
+                Err(Claim::Another(owner)) => {
+                    return Err(Fatal::OwnedByAnother {
+                        namespace: self.namespace.clone(),
+                        owner,
+                        scheduler: self.scheduler.clone(),
+                    });
+                }
+            };
+            tracing::warn!(backend = %self.name, %error, "can't start yet; trying again");
+            let why = format!("the namespace could not be claimed yet: {error}");
+            self.rooms.with(|ledger| ledger.jobs_unknown(why));
+            sleep(wait).await;
+            wait = (wait * 2).min(Duration::from_secs(30));
+        }
+    }
+
+    /// What all tasks of a workload need before the first of them: a checked Job, an account.
+    async fn prepare(&self, workload: &Arc<Workload>) -> Result<CheckedJob, Deferral> {
+        let later = Duration::from_secs(60);
+        let checked =
+            std::panic::catch_unwind(AssertUnwindSafe(|| self.workloads.checked(workload)))
+                .unwrap_or_else(|_| {
+                    Err((HoldKind::Panicked, "rendering this workload's Job panicked".to_owned()))
+                })
+                .map_err(|(kind, text)| Deferral::new(Scope::Workload, kind, text, later))?;
+        match self.accounts.ensure(&workload.account).await {
+            Ok(()) => Ok(checked),
+            Err(AccountError::Refused(text)) => {
+                Err(Deferral::new(Scope::Workload, HoldKind::AccountRefused, text, later))
+            }
+            Err(AccountError::Api(error)) => Err(account_unread(&error)),
+        }
+    }
+
+    async fn submit_one(&self, workload: &Workload, checked: &CheckedJob, task: &Task) -> Outcome {
+        let name = task.job_name();
+        let body = || checked.fill(task, Attempt::FIRST).to_body();
+        let submission = self.submitter.submit(name.as_str(), task.hash, body);
+        match AssertUnwindSafe(submission).catch_unwind().await {
+            Ok(submitted) => {
+                if submitted.account_missing {
+                    self.accounts.forget(&workload.account);
+                }
+                submitted.outcome
+            }
+            Err(_) => Outcome::Deferred(Deferral::new(
+                Scope::Task,
+                HoldKind::Panicked,
+                "making this task's Job panicked",
+                Duration::from_secs(5),
+            )),
+        }
+    }
+}
+
+/// The account could not be read or made. What every other request would meet stops the backend;
+/// the rest concerns this workload, a moment.
+fn account_unread(error: &ApiError) -> Deferral {
+    let soon = Duration::from_secs(5);
+    let (scope, kind, after) = match classify(error) {
+        Verdict::Stop(kind) => (Scope::Backend, kind, soon),
+        Verdict::Throttled(after) => (Scope::Backend, HoldKind::Throttled, after.unwrap_or(soon)),
+        Verdict::Refused(_) if error.status == Some(403) => {
+            (Scope::Workload, HoldKind::Forbidden, Duration::from_secs(60))
+        }
+        Verdict::Refused(_) => (Scope::Workload, HoldKind::AccountRefused, Duration::from_secs(60)),
+        Verdict::Retry(kind) => (Scope::Workload, kind, soon),
+        Verdict::Exists | Verdict::MaybeDone => (Scope::Workload, HoldKind::BackendFailed, soon),
+    };
+    Deferral::new(scope, kind, error, after)
+}
+
+#[async_trait]
+impl Backend for KubernetesBackend {
+    fn name(&self) -> &BackendName {
+        &self.name
+    }
+
+    fn room(&self) -> tokio::sync::watch::Receiver<Room> {
+        self.rooms.subscribe()
+    }
+
+    async fn submit(&self, workload: &Arc<Workload>, tasks: &[Task]) -> Vec<Outcome> {
+        match self.prepare(workload).await {
+            Ok(checked) => {
+                join_all(tasks.iter().map(|task| self.submit_one(workload, &checked, task))).await
+            }
+            Err(deferral) => tasks.iter().map(|_| Outcome::Deferred(deferral.clone())).collect(),
+        }
+    }
+
+    fn acked(&self, tasks: &[TaskHash]) {
+        self.acks.lock().acked(tasks);
+    }
+}

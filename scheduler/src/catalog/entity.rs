@@ -45,4 +45,7 @@ pub struct JobEntities {
     pub templates: Vec<JobTemplate>,
     /// The `OssFuzzProject`s that the jobs name; a missing one is absent here.
     pub projects: Vec<OssFuzzProject>,
+    /// What is wrong with entities that this job type is made of, or that may be it: while there
+    /// is anything, its tasks are held.
+    pub faults: Vec<String>,
 }

@@ -205,6 +205,8 @@ kinds! {
         UnknownJobType = "unknown_job_type",
         /// Handling this message panicked on every one of a few deliveries.
         Panicked = "panicked",
+        /// The message was given back as often as it may be (the spool's `attempts`).
+        AttemptsUsedUp = "attempts_used_up",
     }
 }
 

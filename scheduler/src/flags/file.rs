@@ -1,1 +1,171 @@
-//! Being built.
+//! Flags from files: `FeatureFlag` entities in YAML or JSON lines, or a plain mapping of names.
+//!
+//! The files are read anew each time, as they are small; one that can't be read in full is an
+//! error, never fewer flags. Whether a number makes sense as a weight is for the gate to say.
+
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+
+use super::{Flag, FlagSet, FlagSource, FlagsError};
+use crate::located::entities::{Entity, Fault, documents, read};
+use crate::located::problem::nearest;
+use crate::located::tree::{Entry, Node, Value};
+
+/// The kind of the entities that are flags.
+const KIND: &str = "FeatureFlag";
+
+/// Flags in files. Without any file there are no flags.
+#[derive(Debug, Clone)]
+pub struct FileFlags {
+    files: Vec<PathBuf>,
+}
+
+impl FileFlags {
+    /// Flags from all of `files`; a flag that stands in several is the last one's.
+    pub fn new(files: Vec<PathBuf>) -> Self {
+        Self { files }
+    }
+}
+
+#[async_trait]
+impl FlagSource for FileFlags {
+    async fn read(&self) -> Result<FlagSet, FlagsError> {
+        let mut flags = FlagSet::default();
+        for file in &self.files {
+            let text = tokio::fs::read_to_string(file)
+                .await
+                .map_err(|error| FlagsError(format!("{}: {error}", file.display())))?;
+            flags.0.extend(parse(file, &text)?.0);
+        }
+        Ok(flags)
+    }
+}
+
+/// Reads the text of the file at `path`.
+///
+/// # Errors
+/// With file and line, when any flag can't be read.
+pub fn parse(path: &Path, text: &str) -> Result<FlagSet, FlagsError> {
+    let fault = |fault: Fault| FlagsError(format!("{}:{fault}", path.display()));
+    let mut flags = FlagSet::default();
+    if let [Ok(node)] = documents(path, text).as_slice()
+        && let Some(entries) = shorthand(node)
+    {
+        for (name, node) in entries {
+            known_keys(node).map_err(fault)?;
+            let entity = Entity::of_kind(KIND, node.clone()).map_err(fault)?;
+            flags.0.insert(name.to_owned(), flag(&entity).map_err(fault)?);
+        }
+        return Ok(flags);
+    }
+    for entity in read(path, text) {
+        let entity = entity.map_err(fault)?;
+        if entity.kind == KIND {
+            let name = name(&entity).map_err(fault)?;
+            flags.0.insert(name, flag(&entity).map_err(fault)?);
+        }
+    }
+    Ok(flags)
+}
+
+/// A mapping of flags by name, when it is no entity itself.
+fn shorthand(node: &Node) -> Option<Vec<(&str, &Node)>> {
+    let Value::Map(entries) = &node.value else { return None };
+    let is_entity = entries.iter().any(|entry| {
+        entry.key == "kind" && entry.value.as_text().is_some()
+            || matches!(entry.key.as_str(), "key" | "entity")
+                && entry.value.get("enabled").is_none()
+    });
+    (!is_entity).then(|| entries.iter().map(|e| (e.key.as_str(), &e.value)).collect())
+}
+
+/// The mapping is written by hand: a misspelt `enabled` would turn a backend off unseen.
+fn known_keys(node: &Node) -> Result<(), Fault> {
+    const KNOWN: [&str; 4] = ["enabled", "value", "string_value", "description"];
+    let Value::Map(entries) = &node.value else { return Ok(()) };
+    match entries.iter().find(|entry| !KNOWN.contains(&entry.key.as_str())) {
+        None => Ok(()),
+        Some(Entry { key, line, .. }) => {
+            let hint = match nearest(key, KNOWN) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("known keys here: {}", KNOWN.join(", ")),
+            };
+            let problem = format!("`{key}` is not a known key of a flag; {hint}");
+            Err(Fault { line: *line, problem })
+        }
+    }
+}
+
+/// Its key's name in Datastore, the property `name` in files written by hand.
+fn name(entity: &Entity) -> Result<String, Fault> {
+    let name = match &entity.key_name {
+        Some(name) => Some(name.clone()),
+        None => entity.text("name")?,
+    };
+    name.ok_or_else(|| Fault { line: entity.line, problem: "the flag has no name".into() })
+}
+
+fn flag(entity: &Entity) -> Result<Flag, Fault> {
+    Ok(Flag {
+        enabled: entity.boolean("enabled")?.unwrap_or(false),
+        value: entity.number("value")?,
+        string_value: entity.text("string_value")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(name: &str, text: &str) -> FlagSet {
+        parse(Path::new(name), text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[test]
+    fn an_integer_weight_is_a_number_in_every_form() {
+        let expect = Flag { enabled: true, value: Some(1.0), string_value: None };
+        for (name, text) in [
+            ("f.yaml", "w: {enabled: true, value: 1}"),
+            ("f.yaml", "w: {enabled: true, value: 1.0}"),
+            ("f.yaml", "- {kind: FeatureFlag, name: w, enabled: true, value: 1}\n- {kind: Job}"),
+            (
+                "f.jsonl",
+                r#"{"key": {"path": [{"kind": "FeatureFlag", "name": "w"}]}, "properties": {"enabled": {"booleanValue": true}, "value": {"integerValue": "1"}, "string_value": {"nullValue": null}}}"#,
+            ),
+        ] {
+            assert_eq!(flags(name, text).0.get("w"), Some(&expect), "{text}");
+        }
+    }
+
+    #[test]
+    fn odd_numbers_are_kept_for_the_gate_to_judge() {
+        let set =
+            flags("f.yaml", "a: {value: .nan}\nb: {value: -1}\nc: {enabled: true, value: }\n");
+        let value = |name: &str| set.0.get(name).and_then(|flag| flag.value);
+        assert!(value("a").is_some_and(f64::is_nan));
+        assert_eq!((value("b"), value("c")), (Some(-1.0), None));
+        assert_eq!(set.0.get("b").map(|flag| flag.enabled), Some(false));
+    }
+
+    #[test]
+    fn a_flag_that_cannot_be_read_is_an_error_with_its_line() {
+        for (text, expect) in [
+            ("a: {enabled: true}\nb: {enabled: maybe}", "f.yaml:2: `enabled` is text"),
+            ("a: {value: '1'}", "f.yaml:1: `value` is text, a number is wanted"),
+            ("a: 1", "f.yaml:1: is a whole number, no entity"),
+            ("a: [", "f.yaml:"),
+            ("a: {enabld: true}", "f.yaml:1: `enabld` is not a known key of a flag; did you mean"),
+            ("- {kind: FeatureFlag, enabled: true}", "the flag has no name"),
+        ] {
+            let error = parse(Path::new("f.yaml"), text).expect_err(text).to_string();
+            assert!(error.contains(expect), "{text}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_unreadable_file_is_an_error_and_no_file_is_no_flags() {
+        assert_eq!(FileFlags::new(Vec::new()).read().await, Ok(FlagSet::default()));
+        assert!(FileFlags::new(vec!["/nowhere/f.yaml".into()]).read().await.is_err());
+    }
+}

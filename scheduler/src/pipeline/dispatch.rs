@@ -141,11 +141,9 @@ impl Pipeline {
         task: &crate::domain::task::Task,
         now: Instant,
     ) -> bool {
-        let settings = &self.deps.settings;
-        let expected =
-            settings.expected_run.get(&task.key.command).unwrap_or(&settings.expected_run_default);
+        let expected = self.deps.resolver.expected_run(&task.key.command);
         let Some(validity) = Validity::of(&task.input) else { return true };
-        let reason = match validity.judge(self.deps.clock.wall(), *expected) {
+        let reason = match validity.judge(self.deps.clock.wall(), expected) {
             Verdict::Usable => return true,
             Verdict::NotYet(wait) => {
                 let detail = format!("the input URL becomes valid in {} s", wait.as_secs());
@@ -279,8 +277,9 @@ impl Pipeline {
     /// Contains a panic: tried again a few times, then the message is rejected. Counted here and
     /// not by deliveries, which a crash raises too.
     fn panicked(&mut self, hash: TaskHash, panic: &str, now: Instant) {
-        let max = self.deps.settings.max_panics;
-        let Some(Entry { panics, .. }) = self.book.get_mut(&hash) else { return };
+        let Some(Entry { panics, tickets, .. }) = self.book.get_mut(&hash) else { return };
+        let allowed = tickets.iter().map(|ticket| self.deps.queues[ticket.queue].max_panics);
+        let max = allowed.max().unwrap_or(1);
         *panics += 1;
         tracing::error!(task = ?hash, panic, "handling a task panicked");
         if *panics >= max {

@@ -13,7 +13,7 @@ use super::book::Ticket;
 use super::tally::Verdict;
 use super::{Ack, Event, LEASE_WAIT, Pipeline, PipelineError, QUEUE_RETRY};
 use crate::domain::message::{self, BadMessage, Decoded};
-use crate::domain::outcome::{RejectKind, Rejection};
+use crate::domain::outcome::{Placed, RejectKind, Rejection};
 use crate::queue::{Delivery, QueueError};
 
 /// The most messages that one call asks for.
@@ -142,8 +142,8 @@ impl Pipeline {
                     self.deps.queues[queue].leases.drop_lease(&old);
                 }
                 // A task whose Job is confirmed already: this message can be acked at once.
-                if self.is_scheduled(&hash) {
-                    self.queues[queue].acks.push(Ack { hash: Some(hash), ticket });
+                if let Some(backend) = self.scheduled_on(&hash) {
+                    self.ack_scheduled(backend, hash, ticket, Placed::AlreadyThere);
                 }
             }
             Ok(Decoded::AnotherVersion(_)) => {

@@ -35,15 +35,28 @@ impl Pipeline {
         let Some(entry) = self.book.get_mut(&hash) else { return };
         entry.scheduled_on = Some(backend);
         let tickets = entry.tickets.clone();
-        for ticket in tickets {
-            self.decide(Some(&hash), &ticket, Some(backend), Verdict::Scheduled(placed));
-            self.queues[ticket.queue].acks.push(Ack { hash: Some(hash), ticket });
+        for (at, ticket) in tickets.into_iter().enumerate() {
+            // One Job was made, whatever the number of its messages.
+            let placed = if at == 0 { placed } else { Placed::AlreadyThere };
+            self.ack_scheduled(backend, hash, ticket, placed);
         }
     }
 
-    /// Whether a task's Job is confirmed, its acks pending.
-    pub(super) fn is_scheduled(&self, hash: &TaskHash) -> bool {
-        self.book.get(hash).is_some_and(|entry| entry.scheduled_on.is_some())
+    /// Acks a message whose task's Job is confirmed.
+    pub(super) fn ack_scheduled(
+        &mut self,
+        backend: usize,
+        hash: TaskHash,
+        ticket: Ticket,
+        placed: Placed,
+    ) {
+        self.decide(Some(&hash), &ticket, Some(backend), Verdict::Scheduled(placed));
+        self.queues[ticket.queue].acks.push(Ack { hash: Some(hash), ticket });
+    }
+
+    /// Where a task's Job is confirmed to be, its acks pending.
+    pub(super) fn scheduled_on(&self, hash: &TaskHash) -> Option<usize> {
+        self.book.get(hash).and_then(|entry| entry.scheduled_on)
     }
 
     /// Starts a call of acks for each queue that has some and none under way.
@@ -289,7 +302,7 @@ impl Pipeline {
         let rest: Vec<TaskHash> = self.book.iter().map(|(hash, _)| *hash).collect();
         let tickets: Vec<Ticket> = rest
             .iter()
-            .filter(|hash| !self.is_scheduled(hash))
+            .filter(|hash| self.scheduled_on(hash).is_none())
             .filter_map(|hash| self.book.get(hash))
             .flat_map(|entry| entry.tickets.clone())
             .collect();

@@ -1,0 +1,46 @@
+//! The objects that every control plane starts with: the RuntimeClass of isolated
+//! pods, and fake nodes to put them on.
+
+use serde_json::{Value, json};
+
+/// The repository's own RuntimeClass, or one like it while there is none.
+pub fn runtime_class() -> Vec<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../kata/runtimeclass.yaml");
+    vec![std::fs::read_to_string(path).unwrap_or_else(|_| {
+        json!({
+            "apiVersion": "node.k8s.io/v1",
+            "kind": "RuntimeClass",
+            "metadata": { "name": "kata" },
+            "handler": "kata",
+        })
+        .to_string()
+    })]
+}
+
+/// A node without a kubelet, large enough to hold some dozens of fuzzing tasks.
+///
+/// It carries what a farm's Kata nodes carry, so that a node selector for them fits.
+pub fn node(index: usize) -> Value {
+    let name = format!("fake-{index}");
+    let size = json!({
+        "cpu": "64",
+        "memory": "256Gi",
+        "ephemeral-storage": "4Ti",
+        "pods": "1000",
+    });
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/os": "linux",
+                "katacontainers.io/kata-runtime": "true",
+                "type": "kwok",
+            },
+        },
+        "status": { "allocatable": size, "capacity": size },
+    })
+}

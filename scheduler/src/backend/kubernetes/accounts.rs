@@ -1,0 +1,176 @@
+//! The ServiceAccounts that pods run as: read, verified, and made where the rules say so.
+//!
+//! Asked once per account; a good answer is kept until a create says that the account is missing.
+//! The rules are in [`judge`], which is pure.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+
+use tokio::sync::Mutex;
+
+use super::api::{AccountFacts, ApiError, ClusterApi, EMAIL_ANNOTATION};
+use crate::domain::workload::Account;
+
+/// What to do about an account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Judgement {
+    Use,
+    UseWarned(String),
+    Create { email: String },
+    Refuse(String),
+}
+
+/// Why an account can't be used now.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountError {
+    /// The rules refuse it: a person must act.
+    #[error("{0}")]
+    Refused(String),
+    /// The API server did not say.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+}
+
+/// The rules. An account found with no annotation is one that a farm made by hand: it is used, but
+/// it can't be told whose identity it gives, so `strict` refuses it. One that somebody annotated
+/// otherwise would run work under the wrong identity.
+fn judge(account: &Account, found: Option<&AccountFacts>, strict: bool, ns: &str) -> Judgement {
+    let name = account.name();
+    if name == "default" {
+        return Judgement::Refuse(
+            "the ServiceAccount `default` is what every pod without an account shares; name an \
+             account of its own as service_account_email"
+                .to_owned(),
+        );
+    }
+    match (account, found) {
+        (Account::Existing { .. }, Some(_)) => Judgement::Use,
+        (Account::Existing { .. }, None) => Judgement::Refuse(format!(
+            "the ServiceAccount `{name}` is not there, and a service_account_email without `@` \
+             names one that exists: make it with `kubectl --namespace {ns} create serviceaccount \
+             {name}`, or give the whole email"
+        )),
+        (Account::Google { email, .. }, None) => Judgement::Create { email: email.clone() },
+        (Account::Google { email, .. }, Some(found)) => match &found.email {
+            Some(other) if other == email => Judgement::Use,
+            Some(other) => Judgement::Refuse(format!(
+                "the ServiceAccount `{name}` has the annotation {EMAIL_ANNOTATION}: {other}, but \
+                 the mapping says {email}; change the one that is wrong"
+            )),
+            None => {
+                let text = format!(
+                    "the ServiceAccount `{name}` has no annotation {EMAIL_ANNOTATION}; it should \
+                     be {email}"
+                );
+                if strict {
+                    Judgement::Refuse(format!("{text} (policy: strict)"))
+                } else {
+                    Judgement::UseWarned(text)
+                }
+            }
+        },
+    }
+}
+
+/// The accounts of one namespace.
+pub struct Accounts {
+    api: Arc<dyn ClusterApi>,
+    namespace: String,
+    strict: bool,
+    /// One lock an account, so that the first task of many asks and the others wait; true is good.
+    known: StdMutex<BTreeMap<Account, Arc<Mutex<bool>>>>,
+}
+
+impl Accounts {
+    /// The accounts of `namespace`.
+    pub fn new(api: Arc<dyn ClusterApi>, namespace: &str, strict: bool) -> Self {
+        let known = StdMutex::default();
+        Self { api, namespace: namespace.to_owned(), strict, known }
+    }
+
+    /// Sees to it that the account is there and ours to use.
+    ///
+    /// # Errors
+    /// [`AccountError`] says whether the rules refuse it or the API server did not answer.
+    pub async fn ensure(&self, account: &Account) -> Result<(), AccountError> {
+        let cell = {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(known.entry(account.clone()).or_default())
+        };
+        let mut good = cell.lock().await;
+        if !*good {
+            self.check(account).await?;
+            *good = true;
+        }
+        Ok(())
+    }
+
+    /// A create said that the account is missing: the next task asks again.
+    pub fn forget(&self, account: &Account) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(account);
+    }
+
+    async fn check(&self, account: &Account) -> Result<(), AccountError> {
+        let name = account.name();
+        let mut raced = false;
+        loop {
+            let found = self.api.get_account(name).await?;
+            match judge(account, found.as_ref(), self.strict, &self.namespace) {
+                Judgement::Use => return Ok(()),
+                Judgement::UseWarned(text) => {
+                    tracing::warn!(account = name, "{text}");
+                    return Ok(());
+                }
+                Judgement::Refuse(text) => return Err(AccountError::Refused(text)),
+                Judgement::Create { email } => match self.api.create_account(name, &email).await {
+                    Ok(()) => return Ok(()),
+                    // Somebody made it in between: what they made is what counts.
+                    Err(error) if error.is_conflict() && !raced => raced = true,
+                    Err(error) => return Err(error.into()),
+                },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn google() -> Account {
+        Account::Google { name: "unpriv-sa".into(), email: "unpriv-sa@p.iam".into() }
+    }
+
+    fn annotated(email: &str) -> AccountFacts {
+        AccountFacts { email: Some(email.into()) }
+    }
+
+    #[test]
+    fn ours_is_used_an_absent_one_made_and_anothers_refused() {
+        let judge = |found: Option<AccountFacts>| judge(&google(), found.as_ref(), true, "farm");
+        assert_eq!(judge(Some(annotated("unpriv-sa@p.iam"))), Judgement::Use);
+        assert_eq!(judge(None), Judgement::Create { email: "unpriv-sa@p.iam".into() });
+        assert!(
+            matches!(judge(Some(annotated("x@p.iam"))), Judgement::Refuse(t) if t.contains("x@p.iam"))
+        );
+    }
+
+    #[test]
+    fn one_without_annotation_is_used_with_a_warning_and_refused_when_strict() {
+        let found = AccountFacts::default();
+        let judge = |strict| judge(&google(), Some(&found), strict, "farm");
+        assert!(matches!(judge(false), Judgement::UseWarned(_)));
+        assert!(matches!(judge(true), Judgement::Refuse(_)));
+    }
+
+    #[test]
+    fn default_is_refused_and_a_bare_name_is_never_made() {
+        let default = Account::Google { name: "default".into(), email: "default@p".into() };
+        let found = annotated("default@p");
+        assert!(matches!(judge(&default, Some(&found), false, "farm"), Judgement::Refuse(_)));
+        let bare = Account::Existing { name: "unpriv-sa".into() };
+        assert_eq!(judge(&bare, Some(&AccountFacts::default()), true, "farm"), Judgement::Use);
+        let Judgement::Refuse(text) = judge(&bare, None, false, "farm") else { panic!("used") };
+        assert!(text.contains("kubectl --namespace farm create serviceaccount unpriv-sa"));
+    }
+}

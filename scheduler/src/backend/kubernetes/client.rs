@@ -1,0 +1,351 @@
+//! The API server, by plain HTTP requests over kube's client.
+//!
+//! Every request has a bound in time, also for the server, and is made once (twice after a 401):
+//! whether and when to try again is the caller's to decide, who must see every answer. The
+//! client given must not retry by itself.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use http::{HeaderMap, Method, Request, header};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time::timeout;
+
+use super::api::{
+    AccountFacts, ApiError, ClusterApi, ConfigMapFacts, EMAIL_ANNOTATION, JobFacts, Page, PodFacts,
+    Sent, Watch,
+};
+use super::classify::UNAUTHENTICATED;
+use super::wire::{self, Facts};
+
+const JSON: &str = "application/json";
+/// Metadata only: half the bytes of a Job.
+const META: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+const META_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+/// The API server's own page size in kubectl.
+const PAGE: usize = 500;
+/// How long a page of a list, or the opening of a watch, may take.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// When the server ends a watch, in seconds; less than the five minutes after which many load
+/// balancers would cut it.
+const WATCH_SECONDS: u32 = 290;
+const PENDING: &str = "fieldSelector=status.phase%3DPending";
+
+/// One namespace of an API server.
+#[derive(Clone)]
+pub struct KubeApi {
+    client: kube::Client,
+    namespace: String,
+    request_timeout: Duration,
+}
+
+/// A successful answer.
+struct Answer {
+    status: u16,
+    body: Body,
+}
+
+impl KubeApi {
+    /// `namespace` through `client`, with a bound for single requests.
+    pub fn new(client: kube::Client, namespace: &str, request_timeout: Duration) -> Self {
+        Self { client, namespace: namespace.to_owned(), request_timeout }
+    }
+
+    fn jobs(&self) -> String {
+        format!("/apis/batch/v1/namespaces/{}/jobs", self.namespace)
+    }
+
+    fn core(&self, kind: &str) -> String {
+        format!("/api/v1/namespaces/{}/{kind}", self.namespace)
+    }
+
+    /// Sends a request, again once after a 401: the token may have died while it was on its way.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &str,
+        body: Option<Vec<u8>>,
+    ) -> Result<Answer, ApiError> {
+        match self.send_once(&method, path, accept, body.clone()).await {
+            Err(error) if error.status == Some(401) => {
+                self.send_once(&method, path, accept, body).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn send_once(
+        &self,
+        method: &Method,
+        path: &str,
+        accept: &str,
+        body: Option<Vec<u8>>,
+    ) -> Result<Answer, ApiError> {
+        let mut request =
+            Request::builder().method(method).uri(path).header(header::ACCEPT, accept);
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, JSON);
+        }
+        let request = request
+            .body(body.map_or_else(Body::empty, Body::from))
+            .map_err(|error| ApiError::unsent(&error.to_string()))?;
+        let response = self.client.send(request).await.map_err(|error| transport(&error))?;
+        let status = response.status().as_u16();
+        let (parts, body) = response.into_parts();
+        if parts.status.is_success() {
+            return Ok(Answer { status, body });
+        }
+        let body = body.collect_bytes().await.unwrap_or_default();
+        let error = wire::refusal(status, &body);
+        Err(match retry_after(&parts.headers) {
+            Some(after) => error.with_retry_after(after),
+            None => error,
+        })
+    }
+
+    /// A request with one whole answer, in bounded time.
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &str,
+        body: Option<Vec<u8>>,
+        bound: Duration,
+    ) -> Result<(u16, Vec<u8>), ApiError> {
+        let whole = async {
+            let answer = self.send(method, path, accept, body).await?;
+            let body = answer.body.collect_bytes().await;
+            let body = body.map_err(|error| ApiError::lost(&error.to_string()))?;
+            Ok((answer.status, body.to_vec()))
+        };
+        let late = |_| ApiError::lost(&format!("no whole answer within {bound:?}"));
+        timeout(bound, whole).await.map_err(late)?
+    }
+
+    async fn get<T: Facts>(&self, path: &str, accept: &str) -> Result<Option<T>, ApiError> {
+        match self.ask(Method::GET, path, accept, None, self.request_timeout).await {
+            Ok((status, body)) => wire::object(status, &body).map(Some),
+            // A 404 that is no Status is some proxy's, and says nothing of the object.
+            Err(error) if error.is_not_found() && error.reason == "NotFound" => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn list<T: Facts>(
+        &self,
+        path: &str,
+        accept: &str,
+        selector: &str,
+        next: Option<&str>,
+    ) -> Result<Page<T>, ApiError> {
+        let mut path = format!("{path}?limit={PAGE}&{selector}");
+        if let Some(token) = next {
+            path.push_str("&continue=");
+            path.extend(utf8_percent_encode(token, NON_ALPHANUMERIC));
+        }
+        let (status, body) = self.ask(Method::GET, &path, accept, None, LIST_TIMEOUT).await?;
+        wire::page(status, &body)
+    }
+
+    async fn watch<T: Facts + Send + 'static>(
+        &self,
+        path: &str,
+        accept: &str,
+        selector: &str,
+        from: &str,
+    ) -> Result<Watch<T>, ApiError> {
+        let path = format!(
+            "{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}\
+             &resourceVersion={from}&{selector}"
+        );
+        let late = |_| ApiError::lost("the watch did not open in time");
+        let answer = timeout(LIST_TIMEOUT, self.send(Method::GET, &path, accept, None))
+            .await
+            .map_err(late)??;
+        Ok(lines(answer.body).map(|line| line.and_then(|line| wire::event(&line))).boxed())
+    }
+
+    /// The query that gives the server the bound of a single request.
+    fn bounded(&self, path: &str) -> String {
+        format!("{path}?timeout={}ms&fieldManager=katabatch", self.request_timeout.as_millis())
+    }
+}
+
+#[async_trait]
+impl ClusterApi for KubeApi {
+    async fn create_job(&self, _name: &str, body: Vec<u8>) -> Result<JobFacts, ApiError> {
+        let path = self.bounded(&self.jobs());
+        let answer = self.ask(Method::POST, &path, META, Some(body), self.request_timeout).await;
+        let (status, body) = answer?;
+        wire::object(status, &body)
+    }
+
+    async fn get_job(&self, name: &str) -> Result<Option<JobFacts>, ApiError> {
+        self.get(&format!("{}/{name}", self.jobs()), JSON).await
+    }
+
+    async fn delete_job(&self, name: &str, uid: &str) -> Result<(), ApiError> {
+        let body = serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": { "uid": uid },
+        });
+        let (path, body) = (format!("{}/{name}", self.jobs()), body.to_string().into_bytes());
+        self.ask(Method::DELETE, &path, META, Some(body), self.request_timeout).await.map(|_| ())
+    }
+
+    async fn list_jobs(&self, next: Option<&str>) -> Result<Page<JobFacts>, ApiError> {
+        self.list(&self.jobs(), JSON, "", next).await
+    }
+
+    async fn watch_jobs(&self, from: &str) -> Result<Watch<JobFacts>, ApiError> {
+        self.watch(&self.jobs(), JSON, "", from).await
+    }
+
+    async fn list_pending_pods(&self, next: Option<&str>) -> Result<Page<PodFacts>, ApiError> {
+        self.list(&self.core("pods"), META_LIST, PENDING, next).await
+    }
+
+    async fn watch_pending_pods(&self, from: &str) -> Result<Watch<PodFacts>, ApiError> {
+        self.watch(&self.core("pods"), META, PENDING, from).await
+    }
+
+    async fn get_account(&self, name: &str) -> Result<Option<AccountFacts>, ApiError> {
+        self.get(&format!("{}/{name}", self.core("serviceaccounts")), META).await
+    }
+
+    async fn create_account(&self, name: &str, email: &str) -> Result<(), ApiError> {
+        let body = serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {
+                "name": name,
+                "labels": { "app.kubernetes.io/managed-by": "katabatch" },
+                "annotations": { EMAIL_ANNOTATION: email },
+            },
+        });
+        let path = self.bounded(&self.core("serviceaccounts"));
+        let body = body.to_string().into_bytes();
+        self.ask(Method::POST, &path, META, Some(body), self.request_timeout).await.map(|_| ())
+    }
+
+    async fn get_config_map(&self, name: &str) -> Result<Option<ConfigMapFacts>, ApiError> {
+        self.get(&format!("{}/{name}", self.core("configmaps")), JSON).await
+    }
+
+    async fn put_config_map(
+        &self,
+        name: &str,
+        facts: &ConfigMapFacts,
+    ) -> Result<ConfigMapFacts, ApiError> {
+        let mut metadata = serde_json::json!({
+            "name": name,
+            "labels": { "app.kubernetes.io/managed-by": "katabatch" },
+        });
+        let all = self.core("configmaps");
+        let (method, path) = if facts.resource_version.is_empty() {
+            (Method::POST, all)
+        } else {
+            metadata["resourceVersion"] = facts.resource_version.as_str().into();
+            (Method::PUT, format!("{all}/{name}"))
+        };
+        let body = serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "data": facts.data,
+        });
+        let (path, body) = (self.bounded(&path), body.to_string().into_bytes());
+        let answer = self.ask(method, &path, JSON, Some(body), self.request_timeout).await;
+        let (status, body) = answer?;
+        wire::object(status, &body)
+    }
+}
+
+/// The lines of a watch as they come. What is left without an end of line was cut off.
+fn lines(body: Body) -> futures::stream::BoxStream<'static, Result<Vec<u8>, ApiError>> {
+    let begin = (body, Vec::new(), false);
+    futures::stream::unfold(begin, |(mut body, mut rest, ended)| async move {
+        if ended {
+            return None;
+        }
+        loop {
+            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let after = rest.split_off(end + 1);
+                let line = std::mem::replace(&mut rest, after);
+                return Some((Ok(line), (body, rest, false)));
+            }
+            match body.frame().await {
+                None => return None,
+                Some(Err(error)) => {
+                    let error = ApiError::lost(&error.to_string());
+                    return Some((Err(error), (body, rest, true)));
+                }
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        rest.extend_from_slice(data);
+                    }
+                }
+            }
+        }
+    })
+    .boxed()
+}
+
+/// What a transport's error says of the request.
+fn transport(error: &kube::Error) -> ApiError {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    let mut unconnected = false;
+    while let Some(inner) = source {
+        let said = inner.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        let client = inner.downcast_ref::<hyper_util::client::legacy::Error>();
+        unconnected |= client.is_some_and(hyper_util::client::legacy::Error::is_connect);
+        source = inner.source();
+    }
+    if matches!(error, kube::Error::Auth(_)) {
+        return ApiError { reason: UNAUTHENTICATED.to_owned(), ..ApiError::unsent(&text) };
+    }
+    let error = ApiError::lost(&text);
+    ApiError { sent: if unconnected { Sent::Never } else { Sent::Maybe }, ..error }
+}
+
+/// `Retry-After`, in seconds or as a date, which is compared with the server's own (RFC 9110,
+/// section 10.2.3).
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = |text: &str| jiff::fmt::rfc2822::parse(text).ok();
+    let then = date(text)?;
+    let now = date(headers.get(header::DATE)?.to_str().ok()?)?;
+    Duration::try_from(then.duration_since(&now)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_to_wait_is_read_in_seconds_and_as_a_date() {
+        let with = |wish: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("retry-after", wish.parse().expect("a header"));
+            headers.insert("date", "Mon, 30 Nov 2026 10:00:00 GMT".parse().expect("a header"));
+            retry_after(&headers)
+        };
+        assert_eq!(with("7"), Some(Duration::from_secs(7)));
+        assert_eq!(with("Mon, 30 Nov 2026 10:00:07 GMT"), Some(Duration::from_secs(7)));
+        assert_eq!(with("soon"), None);
+    }
+}

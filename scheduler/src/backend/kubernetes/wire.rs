@@ -1,0 +1,295 @@
+//! The API server's JSON, decoded only as far as it is needed: what is not named here (managed
+//! fields, specs) is skipped as it is read.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::api::{
+    AccountFacts, ApiError, ConfigMapFacts, JobFacts, OwnerJob, Page, PodFacts, Progress,
+    WatchEvent,
+};
+use crate::domain::name::TaskHash;
+
+/// What the farm's pods carry as `app.kubernetes.io/name`, and ours as `…/managed-by`.
+const KATA_POD: &str = "clusterfuzz-kata-job";
+const MANAGED_BY: &str = "katabatch";
+
+/// The labels that matter.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Labels {
+    task_name: Option<String>,
+    #[serde(rename = "app.kubernetes.io/name")]
+    name: Option<String>,
+    #[serde(rename = "app.kubernetes.io/managed-by")]
+    managed_by: Option<String>,
+    #[serde(rename = "katabatch.dev/scheduler")]
+    scheduler: Option<String>,
+}
+
+impl Labels {
+    fn farm(&self) -> bool {
+        self.task_name.is_some()
+            || self.name.as_deref() == Some(KATA_POD)
+            || self.managed_by.as_deref() == Some(MANAGED_BY)
+    }
+}
+
+/// The annotations that matter.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Annotations {
+    #[serde(rename = "katabatch.dev/task")]
+    task: Option<String>,
+    #[serde(rename = "iam.gke.io/gcp-service-account")]
+    email: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Owner {
+    kind: String,
+    name: String,
+    uid: String,
+}
+
+/// `metadata` of an object.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Meta {
+    name: String,
+    uid: String,
+    resource_version: String,
+    creation_timestamp: Option<Timestamp>,
+    deletion_timestamp: Option<Timestamp>,
+    labels: Option<Labels>,
+    annotations: Option<Annotations>,
+    owner_references: Option<Vec<Owner>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Condition {
+    r#type: String,
+    status: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct JobStatus {
+    active: Option<i64>,
+    ready: Option<i64>,
+    succeeded: Option<i64>,
+    failed: Option<i64>,
+    conditions: Option<Vec<Condition>>,
+}
+
+impl JobStatus {
+    fn progress(&self) -> Progress {
+        let some = |count: Option<i64>| count.unwrap_or_default() >= 1;
+        let ended = |c: &Condition| {
+            matches!(c.r#type.as_str(), "Complete" | "Failed") && c.status == "True"
+        };
+        Progress {
+            active: some(self.active),
+            started: some(self.ready) || some(self.succeeded) || some(self.failed),
+            finished: self.conditions.iter().flatten().any(ended),
+        }
+    }
+}
+
+/// An object that has facts worth keeping.
+pub(super) trait Facts: Sized {
+    /// The object as the server sends it.
+    type Wire: DeserializeOwned;
+    /// The facts; `None` when it lacks what every stored object has.
+    fn from_wire(wire: Self::Wire) -> Option<Self>;
+}
+
+/// A Job, or its metadata alone.
+#[derive(Debug, Deserialize)]
+pub(super) struct WireJob {
+    metadata: Meta,
+    #[serde(default)]
+    status: JobStatus,
+}
+
+impl Facts for JobFacts {
+    type Wire = WireJob;
+
+    fn from_wire(WireJob { metadata, status }: WireJob) -> Option<Self> {
+        let labels = metadata.labels.unwrap_or_default();
+        let task = metadata.annotations.and_then(|annotations| annotations.task);
+        (!metadata.name.is_empty() && !metadata.uid.is_empty()).then_some(())?;
+        Some(Self {
+            name: metadata.name,
+            uid: metadata.uid,
+            resource_version: metadata.resource_version,
+            created: metadata.creation_timestamp?,
+            deleting: metadata.deletion_timestamp.is_some(),
+            farm: labels.farm(),
+            task: task.and_then(|text| TaskHash::parse(&text)),
+            scheduler: labels.scheduler,
+            progress: status.progress(),
+        })
+    }
+}
+
+/// Anything by its metadata.
+#[derive(Debug, Deserialize)]
+pub(super) struct WireMeta {
+    metadata: Meta,
+}
+
+impl Facts for PodFacts {
+    type Wire = WireMeta;
+
+    fn from_wire(WireMeta { metadata }: WireMeta) -> Option<Self> {
+        let owner = metadata.owner_references.unwrap_or_default();
+        let job = owner.into_iter().find(|owner| owner.kind == "Job");
+        (!metadata.name.is_empty()).then_some(())?;
+        Some(Self {
+            name: metadata.name,
+            resource_version: metadata.resource_version,
+            farm: metadata.labels.unwrap_or_default().farm(),
+            job: job.map(|Owner { name, uid, .. }| OwnerJob { name, uid }),
+        })
+    }
+}
+
+impl Facts for AccountFacts {
+    type Wire = WireMeta;
+
+    fn from_wire(WireMeta { metadata }: WireMeta) -> Option<Self> {
+        Some(Self { email: metadata.annotations.and_then(|annotations| annotations.email) })
+    }
+}
+
+/// A ConfigMap.
+#[derive(Debug, Deserialize)]
+pub(super) struct WireConfigMap {
+    metadata: Meta,
+    #[serde(default)]
+    data: Option<BTreeMap<String, String>>,
+}
+
+impl Facts for ConfigMapFacts {
+    type Wire = WireConfigMap;
+
+    fn from_wire(WireConfigMap { metadata, data }: WireConfigMap) -> Option<Self> {
+        let resource_version = metadata.resource_version;
+        Some(Self { data: data.unwrap_or_default(), resource_version })
+    }
+}
+
+fn unreadable(status: u16, why: &str) -> ApiError {
+    ApiError::answered(status, "", &format!("the answer can't be read: {why}"))
+}
+
+/// Reads one object from the body of a successful answer.
+pub(super) fn object<T: Facts>(status: u16, body: &[u8]) -> Result<T, ApiError> {
+    if body.is_empty() {
+        return Err(unreadable(status, "it is empty"));
+    }
+    let wire = serde_json::from_slice(body).map_err(|e| unreadable(status, &e.to_string()))?;
+    T::from_wire(wire).ok_or_else(|| unreadable(status, "it lacks name, uid or creation time"))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ListMeta {
+    resource_version: String,
+    r#continue: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct List<W> {
+    metadata: ListMeta,
+    items: Option<Vec<W>>,
+}
+
+/// Reads a page of a list.
+pub(super) fn page<T: Facts>(status: u16, body: &[u8]) -> Result<Page<T>, ApiError> {
+    let list: List<T::Wire> =
+        serde_json::from_slice(body).map_err(|e| unreadable(status, &e.to_string()))?;
+    let items = list.items.unwrap_or_default();
+    let facts: Option<Vec<T>> = items.into_iter().map(T::from_wire).collect();
+    Ok(Page {
+        items: facts.ok_or_else(|| unreadable(status, "an item lacks name or uid"))?,
+        next: list.metadata.r#continue.filter(|token| !token.is_empty()),
+        resource_version: list.metadata.resource_version,
+    })
+}
+
+#[derive(Debug, Deserialize)]
+struct EventKind {
+    r#type: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct EventObject<W> {
+    object: W,
+}
+
+/// Reads one line of a watch.
+pub(super) fn event<T: Facts>(line: &[u8]) -> Result<WatchEvent<T>, ApiError> {
+    let bad = |error: serde_json::Error| unreadable(200, &error.to_string());
+    let facts = || {
+        let event: EventObject<T::Wire> = serde_json::from_slice(line).map_err(bad)?;
+        T::from_wire(event.object).ok_or_else(|| unreadable(200, "an object lacks name or uid"))
+    };
+    let kind: EventKind = serde_json::from_slice(line).map_err(bad)?;
+    match kind.r#type.as_str() {
+        "ADDED" | "MODIFIED" => Ok(WatchEvent::Applied(facts()?)),
+        "DELETED" => Ok(WatchEvent::Deleted(facts()?)),
+        "BOOKMARK" => {
+            let event: EventObject<WireMeta> = serde_json::from_slice(line).map_err(bad)?;
+            Ok(WatchEvent::Bookmark(event.object.metadata.resource_version))
+        }
+        "ERROR" => {
+            let event: EventObject<Status> = serde_json::from_slice(line).map_err(bad)?;
+            Err(event.object.into_error(500))
+        }
+        other => Err(unreadable(200, &format!("an event of type `{other}`"))),
+    }
+}
+
+/// `metav1.Status`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    code: Option<u16>,
+    reason: String,
+    message: String,
+    details: Option<Details>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Details {
+    retry_after_seconds: Option<u64>,
+}
+
+impl Status {
+    fn into_error(self, status: u16) -> ApiError {
+        let error = ApiError::answered(self.code.unwrap_or(status), &self.reason, &self.message);
+        match self.details.and_then(|details| details.retry_after_seconds) {
+            Some(seconds) if seconds > 0 => {
+                error.with_retry_after(std::time::Duration::from_secs(seconds))
+            }
+            _ => error,
+        }
+    }
+}
+
+/// Reads the body of an answer that is no success: a Status, or some proxy's text.
+pub(super) fn refusal(status: u16, body: &[u8]) -> ApiError {
+    match serde_json::from_slice::<Status>(body) {
+        Ok(read) if !read.reason.is_empty() || !read.message.is_empty() => {
+            // The status line is what happened; a code in the body could be anything.
+            Status { code: None, ..read }.into_error(status)
+        }
+        _ => ApiError::answered(status, "", &String::from_utf8_lossy(body)),
+    }
+}

@@ -1,0 +1,80 @@
+//! How a task of this machine ended, and counts of it. What a pod's end looks like is elsewhere.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use crate::domain::name::TaskHash;
+use crate::domain::task::WorkloadKey;
+
+/// How a task ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum End {
+    /// Its command exited with 0.
+    Succeeded,
+    /// Its command exited with this code.
+    Failed(i32),
+    /// A signal of this number ended its command.
+    Killed(i32),
+    /// Its deadline passed and it was stopped, whatever it exited with.
+    DeadlineExceeded,
+    /// Its command could not be started: it certainly did not run.
+    NotStarted,
+    /// It ran, and how it ended was seen by nobody (the machine went down, or its supervisor was
+    /// killed). It is never run again.
+    Unknown,
+}
+
+impl End {
+    /// The kind of end, for tables and metrics: a closed set, without codes.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed(_) => "failed",
+            Self::Killed(_) => "killed",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::NotStarted => "not_started",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Succeeded => f.write_str("succeeded"),
+            Self::Failed(code) => write!(f, "failed (exit code {code})"),
+            Self::Killed(signal) => write!(f, "killed (signal {signal})"),
+            Self::DeadlineExceeded => f.write_str("stopped at its deadline"),
+            Self::NotStarted => f.write_str("not started"),
+            Self::Unknown => f.write_str("outcome unknown"),
+        }
+    }
+}
+
+/// One task's end, as told to whoever listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalEnd {
+    /// The task.
+    pub hash: TaskHash,
+    /// Its command and job type.
+    pub key: WorkloadKey,
+    /// How it ended.
+    pub end: End,
+    /// The last of what it printed, credentials taken out.
+    pub tail: String,
+}
+
+/// Counts ends, each task's once.
+#[derive(Debug, Default)]
+pub(super) struct Summary(Mutex<BTreeMap<End, usize>>);
+
+impl Summary {
+    pub(super) fn count(&self, end: End) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(end).or_default() += 1;
+    }
+
+    pub(super) fn read(&self) -> BTreeMap<End, usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

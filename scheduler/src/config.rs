@@ -1,0 +1,272 @@
+//! The configuration: one file of ours, and the farm's own folder that it names.
+//!
+//! [`Config::load`] reads the file once into validated types; all of its errors come at once, each
+//! with file, line and key. Every setting but `apiVersion` has a default. What the settings of the
+//! farm itself say is [`farm`]'s.
+
+pub mod backends;
+pub mod batch_yaml;
+pub mod farm;
+pub mod kubernetes_names;
+pub mod mapping;
+pub mod policy;
+pub mod profile_layer;
+pub mod profiles;
+pub mod project_yaml;
+pub mod queues;
+pub mod watch;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::domain::name::is_dns_label;
+pub use crate::located::problem::{ConfigErrors, Problem};
+use crate::located::reading::{Field, Reading, Section};
+use crate::located::tree::Value;
+use backends::BackendConfig;
+use policy::{ExpectedRun, Policy};
+use profiles::Profiles;
+use queues::QueueConfig;
+use watch::Sources;
+
+/// The version of the configuration's shape.
+pub const API_VERSION: &str = "katabatch.dev/v1alpha1";
+
+/// Everything that the configuration file says, checked, with all defaults filled in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// This scheduler's id, which stands on its Jobs: a DNS label.
+    pub scheduler: String,
+    /// The farm's configuration folder, which holds `project.yaml` and `batch/batch.yaml`.
+    pub farm_dir: PathBuf,
+    /// Where tasks come from; at least one, names unique.
+    pub queues: Vec<QueueConfig>,
+    /// Where tasks go; at least one, names unique, in the order in which weights are filled.
+    pub backends: Vec<BackendConfig>,
+    /// The entity files of the catalog; at least one.
+    pub catalog: Vec<PathBuf>,
+    /// Where flags come from.
+    pub flags: FlagsConfig,
+    /// The settings of workloads' Jobs.
+    pub profiles: Profiles,
+    /// What the process itself may hold.
+    pub limits: Limits,
+    /// What is refused beyond the isolation policy's own rules.
+    pub policy: Policy,
+    /// How long tasks are expected to run.
+    pub expected_run: ExpectedRun,
+    /// Where metrics and health are served; `None` serves none.
+    pub http: Option<SocketAddr>,
+}
+
+/// Where feature flags come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlagsConfig {
+    /// The entity files; none at all means that no flag exists.
+    pub files: Vec<PathBuf>,
+    /// How old flags may be before nothing is created on them.
+    pub max_age: Duration,
+}
+
+/// What the process itself may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The most tasks that may be held.
+    pub held: usize,
+    /// How long a lease runs; it is renewed well before.
+    pub lease: Duration,
+}
+
+impl Config {
+    /// Reads and checks the file at `path`.
+    ///
+    /// # Errors
+    /// All problems of the file.
+    pub fn load(path: &Path) -> Result<Self, ConfigErrors> {
+        Self::load_from(path, &mut Sources::default())
+    }
+
+    /// As [`load`](Self::load), noting the file among `sources`, for [`watch::Watched`].
+    ///
+    /// # Errors
+    /// All problems of the file.
+    pub fn load_from(path: &Path, sources: &mut Sources) -> Result<Self, ConfigErrors> {
+        let text = sources.read(path).map_err(|error| {
+            ConfigErrors::of_file(
+                path,
+                format!("can't be read: {error}"),
+                "give its path by --config",
+            )
+        })?;
+        Self::parse(path, &text)
+    }
+
+    /// Checks `text` as if it stood in the file at `path`; relative paths start at its directory.
+    ///
+    /// # Errors
+    /// All problems of the text.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigErrors> {
+        let reading = Reading::of(path);
+        let node = reading.parse(text)?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        let config = reading.root(&node).section().map(|top| read(top, base));
+        reading.finish(config)?.ok_or_else(|| ConfigErrors::of_file(path, "is no mapping", ""))
+    }
+}
+
+/// Reads the whole file. Where a value is wrong, a default stands in and the problem is on record.
+fn read(top: Section<'_>, base: &Path) -> Config {
+    let version = top.required("apiVersion", &format!("write `apiVersion: {API_VERSION}`"));
+    if let Some(version) = version
+        && let Some(text) = version.text()
+        && text != API_VERSION
+    {
+        let problem = format!("`{text}` is not a version that this katabatch reads");
+        version.fault(problem, &format!("write {API_VERSION}"));
+    }
+    let config = read_sections(&top, base);
+    top.finish();
+    config
+}
+
+fn read_sections(top: &Section<'_>, base: &Path) -> Config {
+    let policy = top.set("policy").and_then(|f| Policy::read(&f)).unwrap_or_default();
+    let exceptions = policy.host_network_exceptions.clone();
+    Config {
+        scheduler: top.get("scheduler").and_then(|f| scheduler(&f)).unwrap_or("default".into()),
+        farm_dir: top
+            .set("clusterfuzz")
+            .and_then(|f| farm_dir(&f, base))
+            .unwrap_or_else(|| base.join("clusterfuzz-config")),
+        queues: queues::read(top.get("queues"), base),
+        backends: backends::read(top.get("backends"), base),
+        catalog: top
+            .set("catalog")
+            .and_then(|f| catalog(&f, base))
+            .unwrap_or_else(|| vec![base.join("entities.yaml")]),
+        flags: flags(top.set("flags"), base),
+        profiles: Profiles::read(top.set("profiles"), exceptions),
+        limits: limits(top.set("limits")),
+        policy,
+        expected_run: ExpectedRun::read(top.set("expected_run")),
+        http: top.set("http").and_then(|f| http(&f)),
+    }
+}
+
+fn scheduler(field: &Field<'_>) -> Option<String> {
+    field.read(|text| {
+        if is_dns_label(text) {
+            return Ok(text.to_owned());
+        }
+        let hint = "write at most 63 lower-case letters, digits and `-`, such as `default`";
+        Err((format!("`{text}` can't be a label on Jobs"), hint.to_owned()))
+    })
+}
+
+fn farm_dir(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
+    let section = field.section()?;
+    let dir = section.get("config_dir").and_then(|f| path(&f, base));
+    section.finish();
+    dir
+}
+
+/// A path; a relative one starts at `base`, the configuration file's directory.
+fn path(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
+    field.text().map(|text| base.join(text))
+}
+
+fn paths(field: &Field<'_>, base: &Path) -> Vec<PathBuf> {
+    field.one_or_more().iter().filter_map(|item| path(item, base)).collect()
+}
+
+fn catalog(field: &Field<'_>, base: &Path) -> Option<Vec<PathBuf>> {
+    let section = field.section()?;
+    let file = section.get("file");
+    section.finish();
+    let file = file?;
+    let files = paths(&file, base);
+    if matches!(&file.node().value, Value::List(items) if items.is_empty()) {
+        file.fault("names no file", "name one, or leave the key out for entities.yaml");
+    }
+    (!files.is_empty()).then_some(files)
+}
+
+fn flags(field: Option<Field<'_>>, base: &Path) -> FlagsConfig {
+    const MAX_AGE: Duration = Duration::from_secs(600);
+    let Some(section) = field.and_then(|f| f.section()) else {
+        return FlagsConfig { files: Vec::new(), max_age: MAX_AGE };
+    };
+    let flags = FlagsConfig {
+        files: section.set("file").map(|f| paths(&f, base)).unwrap_or_default(),
+        max_age: section.get("max_age").and_then(|f| above_zero(&f)).unwrap_or(MAX_AGE),
+    };
+    section.finish();
+    flags
+}
+
+fn limits(field: Option<Field<'_>>) -> Limits {
+    let mut limits = Limits { held: 1_000, lease: Duration::from_secs(60) };
+    let Some(section) = field.and_then(|f| f.section()) else { return limits };
+    if let Some(held) = section.get("held").and_then(|f| f.whole(1..=1_000_000_usize)) {
+        limits.held = held;
+    }
+    if let Some(field) = section.get("lease")
+        && let Some(lease) = field.duration()
+    {
+        // Pub/Sub takes at most 600 s; below 10 s a slow create would outlive its lease.
+        if (Duration::from_secs(10)..=Duration::from_secs(600)).contains(&lease) {
+            limits.lease = lease;
+        } else {
+            field.fault("is out of range", "write 10s to 10m");
+        }
+    }
+    section.finish();
+    limits
+}
+
+fn http(field: &Field<'_>) -> Option<SocketAddr> {
+    let section = field.section()?;
+    let listen = section.required("listen", "write an address such as 127.0.0.1:8090");
+    section.finish();
+    listen?.read(|text| {
+        text.parse().map_err(|_| {
+            (format!("`{text}` is not an address"), "write one such as 127.0.0.1:8090".to_owned())
+        })
+    })
+}
+
+/// A length of time that isn't zero.
+fn above_zero(field: &Field<'_>) -> Option<Duration> {
+    let duration = field.duration()?;
+    if duration.is_zero() {
+        field.fault("is zero", "write a length of time such as 90s, 10m or 1h30m");
+        return None;
+    }
+    Some(duration)
+}
+
+/// The name of an item of a list, unique in it.
+fn unique_name(
+    section: &Section<'_>,
+    seen: &mut BTreeMap<String, u32>,
+    what: &str,
+) -> Option<String> {
+    let field = section.required("name", &format!("give every {what} a name of its own"))?;
+    let name = field.read(|text| {
+        if is_dns_label(text) {
+            return Ok(text.to_owned());
+        }
+        let hint = "write at most 63 lower-case letters, digits and `-`";
+        Err((format!("`{text}` is no {what} name"), hint.to_owned()))
+    })?;
+    if let Some(line) = seen.insert(name.clone(), field.line()) {
+        let problem = format!("`{name}` is the name of the {what} on line {line} too");
+        field.fault(problem, &format!("give every {what} a name of its own"));
+    }
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests;
