@@ -276,6 +276,7 @@ mod samples {
             "backend",
             "pipeline",
             "backend/kubernetes",
+            "backend/local",
             "queue",
             "queue/spool",
             "flags",
