@@ -43,7 +43,7 @@ fn fault(source: &Source, line: usize, what: impl std::fmt::Display) -> String {
 
 fn under(path: &str, roots: &[&str]) -> bool {
     let below = |root: &&str| path.strip_prefix(*root).is_some_and(|r| r.starts_with(['/', '.']));
-    roots.iter().any(|root| below(&root))
+    roots.iter().any(below)
 }
 
 /// Length, name and opening of a file.
