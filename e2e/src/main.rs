@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
+use katabatch_e2e::bench::contender::{self, ContenderArgs};
+use katabatch_e2e::bench::{self, CreateArgs};
 use katabatch_e2e::binaries::{Binaries, Program};
 use katabatch_e2e::{ControlPlane, Options};
 use tokio::signal::unix::{SignalKind, signal};
@@ -24,9 +26,24 @@ struct Arguments {
 enum Command {
     /// Start a control plane and keep it until Ctrl-C.
     Up(Up),
+    /// Measure, against a control plane of its own.
+    #[command(subcommand)]
+    Bench(Bench),
+    /// One side of `bench create`, in a process of its own.
+    #[command(hide = true)]
+    BenchPoster(ContenderArgs),
+    /// The other side.
+    #[command(hide = true)]
+    BenchKatabatch(ContenderArgs),
     /// Find the control plane's programs, build those that are missing, and print where
     /// they are.
     Binaries,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// How fast Jobs are made, against a raw poster of the same bodies.
+    Create(CreateArgs),
 }
 
 #[derive(Args)]
@@ -44,10 +61,16 @@ struct Up {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    katabatch::telemetry::start("katabatch=warn");
+    // The scheduler's client and the harness' share one provider.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let outcome = tokio::runtime::Runtime::new().context("start the runtime").and_then(|runtime| {
         runtime.block_on(async {
             match arguments.command {
                 Command::Up(up) => self::up(up).await,
+                Command::Bench(Bench::Create(args)) => bench::create(&args).await,
+                Command::BenchPoster(args) => say(&contender::poster(&args).await?),
+                Command::BenchKatabatch(args) => say(&contender::katabatch(&args).await?),
                 Command::Binaries => binaries().await,
             }
         })
@@ -59,6 +82,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What a contender tells the one that started it.
+fn say(ran: &contender::Ran) -> Result<()> {
+    Ok(serde_json::to_writer(io::stdout(), ran)?)
 }
 
 async fn up(up: Up) -> Result<()> {

@@ -3,6 +3,8 @@
 //! Short and wide: that nothing is found here is the least. Fuzzing for hours is cargo-fuzz's, on the
 //! same properties (fuzz/README.md).
 
+#![expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 #[path = "../../fuzz/src/lib.rs"]
 mod properties;
 

@@ -255,16 +255,13 @@ impl Book {
         }
         match self.entries.get(&hash).map(|entry| entry.place.clone()) {
             Some(Place::Ready) => drop(cut(Some(&mut self.ready), hash)),
-            Some(Place::LookUp(key)) => {
-                if cut(self.by_look_up.get_mut(&key), hash) {
-                    self.by_look_up.remove(&key);
-                }
+            Some(Place::LookUp(key)) if cut(self.by_look_up.get_mut(&key), hash) => {
+                self.by_look_up.remove(&key);
             }
-            Some(Place::Workload(key)) => {
-                if cut(self.by_workload.get_mut(&key), hash) {
-                    self.by_workload.remove(&key);
-                }
+            Some(Place::Workload(key)) if cut(self.by_workload.get_mut(&key), hash) => {
+                self.by_workload.remove(&key);
             }
+            Some(Place::LookUp(_) | Place::Workload(_)) => {}
             Some(Place::Backend(at)) => drop(cut(self.by_backend.get_mut(&at), hash)),
             Some(Place::Until(when)) => drop(self.timed.remove(&(when, hash))),
             Some(Place::InFlight) => self.in_flight -= 1,

@@ -43,7 +43,7 @@ fn fault(source: &Source, line: usize, what: impl std::fmt::Display) -> String {
 
 fn under(path: &str, roots: &[&str]) -> bool {
     let below = |root: &&str| path.strip_prefix(*root).is_some_and(|r| r.starts_with(['/', '.']));
-    roots.iter().any(|root| below(&root))
+    roots.iter().any(below)
 }
 
 /// Length, name and opening of a file.
@@ -92,7 +92,9 @@ pub fn determinism(source: &Source) -> Vec<String> {
             faults.push(fault(source, line, format!("`{word}`: only the service spawns")));
         }
     }
-    faults.extend(unbiased(source));
+    if under(&source.path, &["scheduler/src", "scheduler/tests"]) {
+        faults.extend(unbiased(source));
+    }
     faults
 }
 
@@ -120,14 +122,21 @@ fn unbiased(source: &Source) -> Vec<String> {
 }
 
 /// Nothing unsafe, unfinished or left over from looking for a fault; no test that sleeps.
-pub fn finished(source: &Source) -> Vec<String> {
+///
+/// `all` says whether the clock is paused by another file of the same tests.
+pub fn finished(source: &Source, all: &[Source]) -> Vec<String> {
     let never = ["unsafe", "todo!", "unimplemented!", "dbg!"];
     let mut faults: Vec<_> = source
         .lines_with(&source.code, &never)
         .into_iter()
         .map(|(line, word)| fault(source, line, format!("`{word}`")))
         .collect();
-    let paused = ["start_paused", "time::pause()"].iter().any(|word| source.code.contains(word));
+    let together =
+        |other: &&Source| source.test_root.is_some() && other.test_root == source.test_root;
+    let paused = |source: &Source| {
+        source.code.contains("start_paused") || source.code.contains("time::pause()")
+    };
+    let paused = paused(source) || all.iter().filter(together).any(paused);
     let shipped: Vec<&str> = source.shipped.lines().collect();
     for (line, word) in source.lines_with(&source.code, &["thread::sleep", "sleep("]) {
         let in_test = shipped.get(line - 1).is_none_or(|l| !l.contains("sleep"));
@@ -193,16 +202,16 @@ mod samples {
     }
 
     #[test]
-    fn a_select_in_no_fixed_order_is_found_everywhere() {
+    fn a_select_in_no_fixed_order_is_found() {
         let bad = "//! x\n\ntokio::select! {\n  x = y => {}\n}";
-        check(&determinism(&source("e2e/src/a.rs", bad)), &["a.rs:3: a `select!`"]);
+        check(&determinism(&source("scheduler/src/a.rs", bad)), &["a.rs:3: a `select!`"]);
         let good = "tokio::select! {\n  // why\n  biased;\n  x = y => {}\n}";
-        check(&determinism(&source("e2e/src/a.rs", good)), &[]);
+        check(&determinism(&source("scheduler/src/a.rs", good)), &[]);
     }
 
     #[test]
     fn leftovers_and_sleeping_tests_are_found() {
-        let at = |text: &str| finished(&source("scheduler/src/a.rs", text));
+        let at = |text: &str| finished(&source("scheduler/src/a.rs", text), &[]);
         for bad in ["unsafe { x }", "todo!()", "unimplemented!()", "dbg!(x)"] {
             assert_eq!(at(bad).len(), 1, "{bad}");
         }
@@ -211,6 +220,10 @@ mod samples {
         check(&at(&format!("{sleeping}\n#[tokio::test(start_paused = true)]")), &[]);
         check(&at("fn f() { tokio::time::sleep(x).await }"), &[]);
         let thread = "std::thread::sleep(x); // start_paused";
-        check(&finished(&source("e2e/tests/a.rs", thread)), &["a test that sleeps"]);
+        check(&finished(&source("e2e/tests/a.rs", thread), &[]), &["a test that sleeps"]);
+        let part = source("e2e/tests/a/part.rs", "tokio::time::sleep(x)");
+        let of = |name| [source(name, "#[tokio::test(start_paused = true)]")];
+        check(&finished(&part, &of("e2e/tests/a.rs")), &[]);
+        check(&finished(&part, &of("e2e/tests/b.rs")), &["a test that sleeps"]);
     }
 }

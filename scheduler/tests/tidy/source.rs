@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// Folders that hold nothing of ours.
 const FOREIGN: &[&str] = &["target", ".git", "corpus", "artifacts"];
@@ -20,9 +21,12 @@ pub struct Source {
     pub code: String,
     /// As `code`, with test code blanked too.
     pub shipped: String,
+    /// For a file that is test code only: the file, without `.rs`, that its tests hang together by.
+    pub test_root: Option<String>,
 }
 
 /// The repository.
+#[derive(Debug)]
 pub struct Tree {
     /// Where it lies.
     pub root: PathBuf,
@@ -33,8 +37,13 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads the repository that this package lies in.
-    pub fn read() -> Self {
+    /// The repository that this package lies in, read once.
+    pub fn get() -> &'static Self {
+        static TREE: OnceLock<Tree> = OnceLock::new();
+        TREE.get_or_init(Self::read)
+    }
+
+    fn read() -> Self {
         let package = std::env::var("CARGO_MANIFEST_DIR").expect("set by cargo for every test");
         let root = PathBuf::from(package).join("..").canonicalize().expect("the repository");
         let mut texts = Vec::new();
@@ -76,9 +85,9 @@ impl Source {
     /// A source at `path`.
     pub fn new(path: &str, text: &str) -> Self {
         let code = blank(text);
-        let test_file = path.split('/').any(|part| part == "tests" || part == "benches");
-        let shipped = if test_file { String::new() } else { without_tests(&code) };
-        Self { path: path.into(), text: text.into(), code, shipped }
+        let test_root = test_binary(path);
+        let shipped = if test_root.is_some() { String::new() } else { without_tests(&code) };
+        Self { path: path.into(), text: text.into(), code, shipped, test_root }
     }
 
     /// The module's path in its crate (`backend::local`), empty for the crate's root; `None` for
@@ -96,6 +105,13 @@ impl Source {
             .filter_map(|(at, line)| hit(line).map(|word| (at + 1, word.to_owned())))
             .collect()
     }
+}
+
+/// For a file of a package's `tests` folder: the test binary that it is a part of.
+fn test_binary(path: &str) -> Option<String> {
+    let (package, inside) = path.split_once("/tests/")?;
+    let name = inside.split(['/', '.']).next()?;
+    (!package.contains('/')).then(|| format!("{package}/tests/{name}"))
 }
 
 /// Whether `line` holds `word`, not as a part of a longer one.
@@ -131,15 +147,16 @@ fn mark_test_files(sources: &mut [Source]) {
         let hidden = modules(&source.code).into_iter().filter(|m| !shipped.contains(m));
         test_only.extend(hidden.map(|module| format!("{own_folder}/{module}")));
     }
+    // The outermost first, so that what is below it hangs together by it.
+    test_only.sort();
     for source in sources {
-        let below = |folder: &String| {
-            source
-                .path
-                .strip_prefix(folder.as_str())
-                .is_some_and(|rest| rest.starts_with(['/', '.']))
+        let below = |folder: &&String| {
+            let rest = source.path.strip_prefix(folder.as_str());
+            rest.is_some_and(|rest| rest.starts_with(['/', '.']))
         };
-        if test_only.iter().any(below) {
+        if let Some(root) = test_only.iter().find(below) {
             source.shipped = String::new();
+            source.test_root = Some(root.clone());
         }
     }
 }

@@ -97,12 +97,18 @@ impl Acks {
 
     /// An answer confirmed this Job, for a task whose message will now be acked.
     pub fn placed(&mut self, facts: &JobFacts, now: Instant, moment: Moment) {
-        self.track(facts, now, moment, (false, false));
+        if self.is_ours(facts) {
+            self.track(facts, now, moment, (false, false));
+        }
+    }
+
+    fn is_ours(&self, facts: &JobFacts) -> bool {
+        facts.scheduler.as_deref() == Some(&self.scheduler)
     }
 
     /// A Job is there, says the watch.
     pub fn seen(&mut self, facts: &JobFacts, now: Instant, moment: Moment) {
-        if facts.scheduler.as_deref() == Some(&self.scheduler) {
+        if self.is_ours(facts) {
             self.track(facts, now, moment, (true, false));
         }
     }
@@ -124,7 +130,7 @@ impl Acks {
             self.forget(&name);
         }
         for job in jobs {
-            if job.scheduler.as_deref() == Some(&self.scheduler) {
+            if self.is_ours(job) {
                 let acked = first && self.settled.is_some_and(|settled| job.created < settled);
                 self.track(job, now, moment, (true, acked));
             }

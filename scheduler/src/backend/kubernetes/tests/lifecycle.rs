@@ -1,6 +1,9 @@
 //! Whose namespace it is, what is deleted when, and how it ends.
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
+
+use futures::FutureExt as _;
 
 use super::super::api::ApiError;
 use super::super::fake::{Fault, Verb};
@@ -92,12 +95,23 @@ async fn a_server_that_is_down_at_the_start_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_rendering_holds_its_workload_and_no_room() {
+async fn a_workload_that_the_policy_refuses_is_held_alone_and_judged_anew_when_it_changes() {
     let farm = Farm::fresh().await;
-    let mut broken = (*workload()).clone();
-    broken.image = String::new();
-    let outcome = farm.backend.submit(&Arc::new(broken), &[task(1)]).await.remove(0);
-    assert_eq!(deferral(&outcome).scope, Scope::Workload);
+    let mut refused = (*workload()).clone();
+    refused.profile.host_network = true;
+    let outcome = farm.backend.submit(&Arc::new(refused), &[task(1)]).await.remove(0);
+    check_deferred(&outcome, Scope::Workload, HoldKind::PolicyRefused);
+    assert_eq!(farm.cluster.calls(Verb::CreateJob), 0);
     assert_eq!(farm.submit_one(1).await, CREATED);
-    assert_eq!(farm.room(|_| true).await.pending, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_while_a_task_is_filled_in_gives_its_room_back() {
+    let farm = Farm::fresh().await;
+    let body = || panic!("a template went wrong");
+    let name = name(1);
+    let submission = farm.backend.submitter.submit(&name, task(1).hash, body);
+    assert!(AssertUnwindSafe(submission).catch_unwind().await.is_err());
+    assert_eq!(farm.room(|_| true).await.pending, 0);
+    assert_eq!(farm.submit_one(1).await, CREATED);
 }

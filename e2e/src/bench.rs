@@ -1,0 +1,185 @@
+//! `bench create`: how fast katabatch makes Jobs, as a ratio to a raw poster of the same bodies over
+//! the same HTTP client, against the same control plane in the same run.
+//!
+//! Both run as processes of their own ([`contender`]), one after the other, in turn, each in a fresh
+//! namespace; their CPU time is what the kernel says of them. The control plane runs without
+//! controllers for the ratio, and with them and KWOK for the last line. What it does not measure is
+//! how Jobs end.
+
+pub mod contender;
+mod farm;
+mod requests;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+
+use crate::{ControlPlane, Options};
+use contender::Ran;
+
+/// What to measure.
+#[derive(Debug, Clone, clap::Args)]
+pub struct CreateArgs {
+    /// How many tasks a round.
+    #[arg(long, default_value_t = 2_000)]
+    tasks: usize,
+    /// How many rounds of each; the medians count.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Leave the run with controllers and KWOK out.
+    #[arg(long)]
+    no_controllers: bool,
+}
+
+/// Who makes the Jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Poster,
+    Katabatch,
+}
+
+/// One round of one contender.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    jobs_per_second: f64,
+    cpu_micros: f64,
+    calls: f64,
+}
+
+/// Runs the benchmark and prints its lines.
+///
+/// # Errors
+/// When a contender fails or makes another number of Jobs than asked.
+pub async fn create(args: &CreateArgs) -> Result<()> {
+    let bare = Options { controllers: false, ..Options::default() };
+    let plane = ControlPlane::start(bare).await?;
+    let (mut poster, mut katabatch) = (Vec::new(), Vec::new());
+    for n in 1..=args.rounds {
+        poster.push(round(&plane, Who::Poster, args.tasks).await?);
+        katabatch.push(round(&plane, Who::Katabatch, args.tasks).await?);
+        eprintln!("round {n} of {}: {:?} {:?}", args.rounds, poster.last(), katabatch.last());
+    }
+    let over = over_the_limit(&plane, args.tasks / 4, args.tasks).await?;
+    plane.stop();
+    drop(plane);
+
+    let of = |rounds: &[Round], what: fn(&Round) -> f64| median(rounds.iter().map(what).collect());
+    let rate = |rounds: &[Round]| of(rounds, |round| round.jobs_per_second);
+    let cpu = |rounds: &[Round]| of(rounds, |round| round.cpu_micros);
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "katabatch makes {:.0} % of the raw poster's Jobs per second, at {:.2}x its CPU a task, with \
+         {:.3} API calls a task; {over} over the limit",
+        100.0 * rate(&katabatch) / rate(&poster),
+        cpu(&katabatch) / cpu(&poster),
+        of(&katabatch, |round| round.calls),
+    )?;
+    for (name, rounds) in [("raw poster", &poster), ("katabatch", &katabatch)] {
+        writeln!(
+            out,
+            "{name}: {:.0} Jobs/s, {:.0} us of CPU a task, whole process (median of {})",
+            rate(rounds),
+            cpu(rounds),
+            rounds.len()
+        )?;
+    }
+    if !args.no_controllers {
+        let plane = ControlPlane::start(Options::default()).await?;
+        let busy = round(&plane, Who::Katabatch, args.tasks).await?;
+        writeln!(
+            out,
+            "katabatch with controllers, scheduler and KWOK at work: {:.0} Jobs/s, {:.0} us of CPU \
+             a task",
+            busy.jobs_per_second, busy.cpu_micros
+        )?;
+        plane.stop();
+    }
+    writeln!(out, "machine: {}", machine())?;
+    Ok(())
+}
+
+/// One round in a namespace of its own.
+async fn round(plane: &ControlPlane, who: Who, tasks: usize) -> Result<Round> {
+    let namespace = plane.namespace("bench").await?;
+    let kubeconfig = plane.kubeconfig_for(&plane.admin_token().await?, namespace.name(), None)?;
+    let dir = tempfile::tempdir()?;
+    let config =
+        farm::write(dir.path(), &kubeconfig, namespace.name(), tasks, farm::UNLIMITED).await?;
+    let before = requests::count(plane).await?;
+    let (ran, cpu) = run(who, &config, tasks).await?;
+    let after = requests::count(plane).await?;
+    let made = requests::jobs(&namespace).await?;
+    if made != tasks {
+        bail!("{who:?} made {made} Jobs of {tasks}");
+    }
+    #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark")]
+    let per_task = |n: f64| n / tasks as f64;
+    Ok(Round {
+        jobs_per_second: ran.jobs_per_second(),
+        cpu_micros: per_task(cpu * 1e6),
+        calls: per_task(after - before),
+    })
+}
+
+/// How far over a limit set below the load katabatch goes: it must make just as many as allowed.
+async fn over_the_limit(plane: &ControlPlane, limit: usize, tasks: usize) -> Result<usize> {
+    let namespace = plane.namespace("limit").await?;
+    let kubeconfig = plane.kubeconfig_for(&plane.admin_token().await?, namespace.name(), None)?;
+    let dir = tempfile::tempdir()?;
+    let config = farm::write(dir.path(), &kubeconfig, namespace.name(), tasks, limit).await?;
+    // Without controllers no pod ever starts: what is made stays pending.
+    run(Who::Katabatch, &config, limit).await?;
+    let made = requests::jobs(&namespace).await?;
+    if made < limit {
+        bail!("only {made} Jobs were made under a limit of {limit}");
+    }
+    Ok(made - limit)
+}
+
+/// Runs a contender as a process; what it says of itself, and its CPU seconds.
+async fn run(who: Who, config: &Path, tasks: usize) -> Result<(Ran, f64)> {
+    let command = match who {
+        Who::Poster => "bench-poster",
+        Who::Katabatch => "bench-katabatch",
+    };
+    let before = children_cpu()?;
+    let output = tokio::process::Command::new(std::env::current_exe()?)
+        .args([command, "--tasks", &tasks.to_string()])
+        .arg(config)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .await?;
+    if !output.status.success() {
+        bail!("{command} failed: {}", output.status);
+    }
+    let ran = serde_json::from_slice(&output.stdout).context("what the contender said")?;
+    Ok((ran, children_cpu()? - before))
+}
+
+/// CPU seconds of the processes that were waited for. The control plane's are still running.
+fn children_cpu() -> Result<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    #[expect(clippy::cast_precision_loss, reason = "seconds of a benchmark")]
+    let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
+}
+
+fn median(mut of: Vec<f64>) -> f64 {
+    of.sort_by(f64::total_cmp);
+    of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn machine() -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let model = field.map_or("unknown processor", |(_, model)| model.trim());
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let build = if cfg!(debug_assertions) { "debug build" } else { "release build" };
+    format!("{cores} x {model}, {build}; control plane and contender on the same cores")
+}
