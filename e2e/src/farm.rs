@@ -42,6 +42,8 @@ pub struct Plan {
     pub live: Option<usize>,
     /// The creation rate.
     pub creates_per_second: Option<u32>,
+    /// The most creates at once.
+    pub window: usize,
     /// How long finished Jobs stay.
     pub retain_finished: Duration,
     /// How long messages are leased for; at least ten seconds.
@@ -62,6 +64,7 @@ impl Default for Plan {
             pending: 1_000,
             live: None,
             creates_per_second: None,
+            window: 32,
             retain_finished: Duration::from_secs(3600),
             lease: Duration::from_secs(10),
             kubernetes: json!({}),
@@ -273,7 +276,11 @@ fn configuration(namespace: &str, kubeconfig: &Path, plan: &Plan) -> Value {
         "backends": [{
             "name": "cluster",
             "kubernetes": kubernetes,
-            "limits": { "live": plan.live, "creates_per_second": plan.creates_per_second },
+            "limits": {
+                "live": plan.live,
+                "creates_per_second": plan.creates_per_second,
+                "window": plan.window,
+            },
             "retain_finished": millis(plan.retain_finished),
         }],
         "catalog": { "file": "entities.jsonl" },

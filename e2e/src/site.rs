@@ -3,6 +3,7 @@
 //! that account.
 
 use std::fmt::Debug;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -40,6 +41,8 @@ pub struct Site {
     pub proxy: Proxy,
     /// The farm.
     pub farm: Farm,
+    /// The way through the proxy, under the shipped account.
+    pub kubeconfig: PathBuf,
 }
 
 impl Site {
@@ -53,7 +56,7 @@ impl Site {
         let proxy = Proxy::start(plane).await?;
         let kubeconfig = plane.kubeconfig_for(&token, namespace.name(), Some(proxy.url()))?;
         let farm = Farm::new(namespace.name(), &kubeconfig, plan)?;
-        Ok(Self { namespace: namespace.clone(), proxy, farm })
+        Ok(Self { namespace: namespace.clone(), proxy, farm, kubeconfig })
     }
 
     /// Starts the scheduler in this process.

@@ -46,10 +46,10 @@ async fn used(site: &Site) -> Result<()> {
 }
 
 /// No Job is made, and a person is told why.
-async fn refused(site: &Site, because: &str) -> Result<()> {
+async fn refused(site: &Site, kind: HoldKind, because: &str) -> Result<()> {
     site.farm.fill(3).await?;
     let scheduler = site.scheduler().await?;
-    let detail = scheduler.until_held(HoldKind::AccountRefused, SOON).await?;
+    let detail = scheduler.until_held(kind, SOON).await?;
     ensure!(detail.contains(because), "{detail}");
     scheduler.stop().await?;
     ensure!(site.creates().is_empty() && site.jobs().await?.is_empty());
@@ -77,7 +77,7 @@ pub async fn an_account_without_annotation_is_used(case: Case) -> Result<()> {
 pub async fn an_account_of_another_is_refused(case: Case) -> Result<()> {
     let site = site(&case, Plan::default()).await?;
     make(&site, Some(ANOTHER)).await?;
-    refused(&site, ANOTHER).await?;
+    refused(&site, HoldKind::AccountRefused, ANOTHER).await?;
     ensure!(email(&site).await?.as_deref() == Some(ANOTHER), "it was changed");
     Ok(())
 }
@@ -85,7 +85,16 @@ pub async fn an_account_of_another_is_refused(case: Case) -> Result<()> {
 pub async fn the_default_account_is_refused(case: Case) -> Result<()> {
     let account = "default@katabatch-e2e.iam.gserviceaccount.com".into();
     let site = site(&case, Plan { account, ..Plan::default() }).await?;
-    refused(&site, "`default`").await
+    refused(&site, HoldKind::BadMapping, "`default`").await
+}
+
+// Case 65.
+pub async fn a_bare_name_is_used_and_never_made(case: Case) -> Result<()> {
+    let site = site(&case, Plan { account: NAME.into(), ..Plan::default() }).await?;
+    refused(&site, HoldKind::AccountRefused, "is not there").await?;
+    ensure!(site.proxy.count("create", "serviceaccounts") == 0);
+    make(&site, None).await?;
+    used(&site).await
 }
 
 /// The account is made by somebody else between our look and our create.
@@ -108,5 +117,5 @@ pub async fn an_account_made_in_between_is_read_again(case: Case) -> Result<()> 
 pub async fn an_account_of_another_made_in_between_is_refused(case: Case) -> Result<()> {
     let site = site(&case, Plan::default()).await?;
     raced(&site, ANOTHER).await?;
-    refused(&site, ANOTHER).await
+    refused(&site, HoldKind::AccountRefused, ANOTHER).await
 }

@@ -10,9 +10,9 @@ use katabatch_e2e::{Case, eventually::throughout};
 
 use crate::{SOON, site};
 
-/// Ten tasks, three of whose creates get `action` though the server does the work: one Job and
-/// one POST for each, and every message acked.
-async fn each_makes_one_job(case: Case, action: Action) -> Result<()> {
+/// Ten tasks, and `action` for three of their creates: one Job each, and every message acked after
+/// so many creates.
+async fn each_makes_one_job(case: Case, action: Action, creates: usize) -> Result<()> {
     let site = site(&case, Plan::default()).await?;
     let fired = site.proxy.push(Rule::new(action).on("create", "jobs").skip(2).times(3));
     site.farm.fill(10).await?;
@@ -22,17 +22,25 @@ async fn each_makes_one_job(case: Case, action: Action) -> Result<()> {
     ensure!(fired.count() == 3, "the fault fired {} times", fired.count());
     ensure!(site.jobs().await?.len() == 10);
     ensure!((counts.created, counts.acked) == (10, 10), "{counts:?}");
-    ensure!(site.creates().len() == 10, "{} creates", site.creates().len());
+    ensure!(site.creates().len() == creates, "{} creates", site.creates().len());
     Ok(())
 }
 
 pub async fn a_lost_answer_makes_one_job(case: Case) -> Result<()> {
-    each_makes_one_job(case, Action::DropAfter).await
+    each_makes_one_job(case, Action::DropAfter, 10).await
+}
+
+pub async fn a_lost_request_is_made_again(case: Case) -> Result<()> {
+    each_makes_one_job(case, Action::DropBefore, 13).await
+}
+
+pub async fn a_late_answer_counts_as_lost(case: Case) -> Result<()> {
+    each_makes_one_job(case, Action::DelayAnswer(Duration::from_secs(5)), 10).await
 }
 
 // Case 74.
 pub async fn an_empty_201_makes_one_job(case: Case) -> Result<()> {
-    each_makes_one_job(case, Action::Empty201).await
+    each_makes_one_job(case, Action::Empty201, 10).await
 }
 
 // Case 30.
@@ -40,7 +48,36 @@ pub async fn a_504_after_the_work_makes_one_job(case: Case) -> Result<()> {
     let message = "request did not complete within the allotted timeout";
     let action =
         Action::AnswerAfter { status: 504, reason: "Timeout".into(), message: message.into() };
-    each_makes_one_job(case, action).await
+    each_makes_one_job(case, action, 10).await
+}
+
+// Case 15.
+pub async fn a_definite_500_is_tried_again_for_its_task_alone(case: Case) -> Result<()> {
+    let action = Action::answer(500, "InternalError", "Internal error occurred: boom");
+    each_makes_one_job(case, action, 13).await
+}
+
+// Case 35.
+pub async fn a_401_is_tried_again_at_once(case: Case) -> Result<()> {
+    each_makes_one_job(case, Action::answer(401, "Unauthorized", "Unauthorized"), 13).await
+}
+
+/// The answer is lost, and so is every look for what became of it: held, and settled later.
+pub async fn a_lost_answer_that_cant_be_looked_up_makes_one_job(case: Case) -> Result<()> {
+    let site = site(&case, Plan::default()).await?;
+    site.proxy.push(Rule::new(Action::DropAfter).on("create", "jobs").once());
+    let answer = Action::answer(503, "ServiceUnavailable", "not now");
+    site.proxy.push(Rule::new(answer).on("get", "jobs"));
+    site.farm.fill(1).await?;
+    let scheduler = site.scheduler().await?;
+    scheduler.until_held(HoldKind::BackendFailed, SOON).await?;
+    ensure!(scheduler.counts().acked == 0);
+    site.proxy.clear();
+    site.until_acked(SOON).await?;
+    let counts = scheduler.stop().await?;
+    ensure!((counts.created, counts.already_there) == (0, 1), "{counts:?}");
+    ensure!(site.jobs().await?.len() == 1);
+    Ok(())
 }
 
 // Case 32. The wait is longer than a lease, so that leases must have been renewed meanwhile.

@@ -8,7 +8,7 @@ use katabatch_e2e::Case;
 use katabatch_e2e::eventually::{Seen, eventually};
 use katabatch_e2e::farm::{Farm, JOB_TYPE, Plan, input};
 use katabatch_e2e::process::{Output, Process};
-use katabatch_e2e::site::{ACCOUNT, Site};
+use katabatch_e2e::site::Site;
 use serde_json::{Value, json};
 
 use crate::role::without;
@@ -32,11 +32,8 @@ pub fn write_tasks(farm: &Farm) -> Result<()> {
 
 pub async fn two_schedulers_dont_share_a_namespace(case: Case) -> Result<()> {
     let site = site(&case, Plan { scheduler: "first".into(), ..Plan::default() }).await?;
-    let token = case.plane.token_for(site.namespace.name(), ACCOUNT).await?;
-    let url = site.proxy.url();
-    let kubeconfig = case.plane.kubeconfig_for(&token, site.namespace.name(), Some(url))?;
     let plan = Plan { scheduler: "second".into(), ..Plan::default() };
-    let other = Farm::new(site.namespace.name(), &kubeconfig, plan)?;
+    let other = Farm::new(site.namespace.name(), &site.kubeconfig, plan)?;
 
     let mut first = site.run("run")?;
     eventually("the first has the namespace", SOON, || async {
@@ -142,5 +139,19 @@ pub async fn render_and_queue_keep_their_streams_apart(case: Case) -> Result<()>
     ensure!(scheduled.context("a row")?["count"] == json!(3), "{once:?}");
     let empty = run(&site.farm, "empty", &["queue", "list"]).await?;
     ensure!(empty.code == Some(0) && empty.stdout.is_empty(), "{empty:?}");
+    Ok(())
+}
+
+pub async fn the_demo_runs_on_a_cluster(case: Case) -> Result<()> {
+    let site = site(&case, Plan::default()).await?;
+    let kubeconfig = site.kubeconfig.to_str().context("a path of text")?;
+    let namespace = site.namespace.name();
+    let cluster = ["--kubeconfig", kubeconfig, "--namespace", namespace, "-o", "json"];
+    let arguments: Vec<_> = ["demo", "--tasks", "60"].into_iter().chain(cluster).collect();
+    let demo = run(&site.farm, "demo", &arguments).await?;
+    ensure!(demo.code == Some(0), "{demo:?}");
+    let rows = rows(&demo)?;
+    let created = rows.iter().find(|row| row["reason"] == json!("created")).context("a row")?;
+    ensure!(created["count"].as_u64() == Some(site.jobs().await?.len() as u64), "{rows:?}");
     Ok(())
 }

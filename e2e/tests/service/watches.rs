@@ -78,14 +78,16 @@ pub async fn cut_and_expired_watches_lose_nothing_and_nothing_is_over(case: Case
     Ok(())
 }
 
-/// The watch of pods falls silent, so that nobody tells that pods have started: the limit stays
-/// used up until the silence counts as a failure, and then all goes on.
+/// The watches fall silent, so that nobody tells that pods have started: the limit stays used up
+/// until somebody asks, and then all goes on.
 pub async fn a_silent_watch_is_given_up_and_nothing_is_over(case: Case) -> Result<()> {
     case.plane.require_local("pods that run for ever")?;
     let behaviour = Behaviour::RunForever;
     let site = site(&case, Plan { behaviour, pending: 4, ..Plan::default() }).await?;
-    let silence = Rule::new(Action::Silence { after_bytes: 0 }).on("watch", "pods").once();
-    site.proxy.push(silence);
+    for resource in ["pods", "jobs"] {
+        let silence = Rule::new(Action::Silence { after_bytes: 0 }).on("watch", resource);
+        site.proxy.push(silence.once());
+    }
     site.farm.fill(12).await?;
     let scheduler = site.scheduler().await?;
     site.until_jobs(4, SOON).await?;
