@@ -1,13 +1,19 @@
 //! Processes that end, and an API server that does.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::batch::v1::Job;
+use katabatch_e2e::binaries::Program;
 use katabatch_e2e::eventually::{Seen, throughout};
 use katabatch_e2e::farm::Plan;
+use katabatch_e2e::proxy::{Action, Rule};
 use katabatch_e2e::site::Site;
 use katabatch_e2e::{Case, ControlPlane, Options, eventually};
+use kube::api::{WatchEvent, WatchParams};
 
 use crate::{SOON, site};
 
@@ -78,8 +84,43 @@ pub async fn sigterm_leaves_nothing_leased(case: Case) -> Result<()> {
     Ok(())
 }
 
+/// Every request is lost: what is under way can't be settled, and is given back all the same.
+pub async fn sigterm_while_no_server_answers_leaves_nothing_leased(case: Case) -> Result<()> {
+    let site = site(&case, Plan { creates_per_second: Some(40), ..Plan::default() }).await?;
+    site.farm.fill(100).await?;
+    let process = site.run("run")?;
+    until_created(&site, 10).await?;
+    site.proxy.push(Rule::new(Action::DropBefore));
+    site.proxy.cut_watches();
+    process.terminate()?;
+    let ended = process.end(SOON).await?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    let left = site.farm.counts().await?;
+    ensure!((left.leased, left.delayed, left.quarantined) == (0, 0, 0), "{left:?}");
+    ensure!(site.jobs().await?.len() as u64 + left.ready >= 100, "{left:?}");
+    Ok(())
+}
+
+pub async fn a_server_that_is_away_at_the_start_is_waited_for(case: Case) -> Result<()> {
+    let site = site(&case, Plan::default()).await?;
+    let dropped = site.proxy.push(Rule::new(Action::DropBefore));
+    site.farm.fill(5).await?;
+    let scheduler = site.scheduler().await?;
+    eventually("it has tried twice", SOON, || async {
+        ensure!(!scheduler.has_ended(), "it has ended");
+        Ok(Seen::when(dropped.count() >= 2, || format!("{}", dropped.count())))
+    })
+    .await?;
+    site.proxy.clear();
+    site.until_acked(SOON).await?;
+    scheduler.stop().await?;
+    ensure!(site.jobs().await?.len() == 5);
+    Ok(())
+}
+
+/// First it is stopped, then it hangs.
 pub async fn an_api_server_that_was_away_loses_nothing(case: Case) -> Result<()> {
-    const TASKS: usize = 100;
+    const TASKS: usize = 150;
     case.plane.require_local("stopping the API server")?;
     let plane = ControlPlane::start(Options { controllers: false, ..Options::default() }).await?;
     let namespace = plane.namespace("away").await?;
@@ -87,17 +128,76 @@ pub async fn an_api_server_that_was_away_loses_nothing(case: Case) -> Result<()>
     let site = Site::new(&plane, &namespace, plan).await?;
     site.farm.fill(TASKS).await?;
     let scheduler = site.scheduler().await?;
+    let still_runs = |time| {
+        throughout(time, || async {
+            ensure!(!scheduler.has_ended(), "it has ended");
+            Ok(())
+        })
+    };
     until_created(&site, 20).await?;
     plane.stop_apiserver().await?;
-    throughout(Duration::from_secs(10), || async {
-        ensure!(!scheduler.has_ended(), "it has ended");
-        Ok(())
-    })
-    .await?;
+    still_runs(Duration::from_secs(10)).await?;
     plane.start_apiserver().await?;
+    until_created(&site, 60).await?;
+    plane.pause(Program::ApiServer).await?;
+    still_runs(Duration::from_secs(5)).await?;
+    plane.resume(Program::ApiServer)?;
     site.until_acked(2 * SOON).await?;
     let counts = scheduler.stop().await?;
     ensure!(site.jobs().await?.len() == TASKS);
     ensure!(counts.leased == TASKS as u64, "some were delivered again: {counts:?}");
+    Ok(())
+}
+
+/// Killed thrice, while finished Jobs are deleted at once: a Job that goes before its
+/// message is acked would be made a second time.
+pub async fn a_killed_scheduler_that_tidies_up_makes_no_job_twice(case: Case) -> Result<()> {
+    const TASKS: usize = 150;
+    let plan = Plan {
+        retain_finished: Duration::from_millis(1),
+        creates_per_second: Some(40),
+        ..Plan::default()
+    };
+    let site = site(&case, plan).await?;
+    let seen: Arc<Mutex<BTreeSet<(String, String)>>> = Arc::default();
+    let (jobs, into) = (site.api::<Job>(), seen.clone());
+    let watching = tokio::spawn(async move {
+        let params = WatchParams::default().timeout(290);
+        let mut events = jobs.watch(&params, "0").await?.boxed();
+        while let Some(event) = events.try_next().await? {
+            if let WatchEvent::Added(job) = event {
+                let names = (job.metadata.name, job.metadata.uid);
+                let names = (names.0.unwrap_or_default(), names.1.unwrap_or_default());
+                into.lock().unwrap_or_else(PoisonError::into_inner).insert(names);
+            }
+        }
+        anyhow::Ok(())
+    });
+    site.farm.fill(TASKS).await?;
+    for (n, created) in [30, 70, 110].into_iter().enumerate() {
+        let process = site.run(&format!("killed-{n}"))?;
+        until_created(&site, created).await?;
+        process.kill().await?;
+    }
+    let last = site.run("last")?;
+    site.until_acked(2 * SOON).await?;
+    eventually("some were deleted", SOON, || async {
+        let deleted = site.proxy.count("delete", "jobs");
+        Ok(Seen::when(deleted > 0, || "none".into()))
+    })
+    .await?;
+    last.terminate()?;
+    let ended = last.end(SOON).await?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    eventually("every Job was seen", SOON, || async {
+        ensure!(!watching.is_finished(), "the watch has ended");
+        let made = seen.lock().unwrap_or_else(PoisonError::into_inner).len();
+        Ok(Seen::when(made >= TASKS, || format!("{made}")))
+    })
+    .await?;
+    watching.abort();
+    let made = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let names: BTreeSet<_> = made.iter().map(|(name, _)| name).collect();
+    ensure!((made.len(), names.len()) == (TASKS, TASKS), "{} of {TASKS} names", names.len());
     Ok(())
 }

@@ -111,6 +111,22 @@ pub async fn a_missing_right_costs_one_create_a_period(case: Case) -> Result<()>
     Ok(())
 }
 
+/// Whoever runs `katabatch run` in a terminal must be told why nothing is made.
+pub async fn a_missing_right_is_said_in_the_log(case: Case) -> Result<()> {
+    let site = site(&case, Plan::default()).await?;
+    case.plane.apply_yaml_in(site.namespace.name(), &without("create", "jobs")?).await?;
+    until_decided(&site, &case.plane, false).await?;
+    site.farm.fill(2).await?;
+    let process = site.run("run")?;
+    until_creates(&site, 2).await?;
+    process.terminate()?;
+    let ended = process.end(SOON).await?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    let said = ended.stderr.contains("cannot create resource");
+    ensure!(said, "nothing is said of it: {}", ended.stderr);
+    Ok(())
+}
+
 /// On an API server alone: nobody empties the namespace, so that it stays as it is.
 pub async fn a_terminating_namespace_costs_one_create_a_period(case: Case) -> Result<()> {
     case.plane.require_local("a namespace that nobody empties")?;
