@@ -14,11 +14,11 @@ use tokio::time::Instant;
 use super::book::{Entry, Place};
 use super::tally::Verdict as Decided;
 use super::workloads::Known;
-use super::{Event, LookUp, Pipeline};
-use crate::catalog::Freshness;
+use super::{Event, LookUp, Pipeline, said};
 use crate::catalog::entity::JobEntities;
+use crate::catalog::{CatalogError, Freshness};
 use crate::domain::name::TaskHash;
-use crate::domain::outcome::{Deferral, HoldKind, Outcome, RejectKind, Rejection, Scope};
+use crate::domain::outcome::{Deferral, HoldKind, Outcome, Placed, RejectKind, Rejection, Scope};
 use crate::domain::signed_url::{Validity, Verdict};
 use crate::domain::task::WorkloadKey;
 use crate::domain::workload::Workload;
@@ -157,8 +157,48 @@ impl Pipeline {
                 by.as_secs().div_ceil(60)
             ),
         };
-        self.reject(hash, &Rejection::new(RejectKind::DeadUrl, reason), now);
+        self.locate(hash, Rejection::new(RejectKind::DeadUrl, reason));
         false
+    }
+
+    /// Asks every backend for a task that is to be rejected for a reason that time brought: it may
+    /// have been created before, and its ack lost.
+    fn locate(&mut self, hash: TaskHash, why: Rejection) {
+        let Some(task) = self.book.get(&hash).map(|entry| Arc::clone(&entry.task)) else { return };
+        self.book.put(hash, Place::InFlight);
+        let backends: Vec<_> =
+            self.deps.backends.iter().map(|binding| Arc::clone(&binding.backend)).collect();
+        let call = async move {
+            let ask = async {
+                for (at, backend) in backends.iter().enumerate() {
+                    if backend.has(&task).await? {
+                        return Ok(Some(at));
+                    }
+                }
+                Ok(None)
+            };
+            let found = AssertUnwindSafe(ask).catch_unwind().await.unwrap_or_else(|panic| {
+                Err(Deferral::new(Scope::Task, HoldKind::Panicked, said(panic), PANIC_AGAIN))
+            });
+            Event::Located { hash, why, found }
+        };
+        self.calls.push(call.boxed());
+    }
+
+    pub(super) fn located(
+        &mut self,
+        hash: TaskHash,
+        why: &Rejection,
+        found: Result<Option<usize>, Deferral>,
+        now: Instant,
+    ) {
+        match found {
+            Ok(Some(backend)) => self.scheduled(backend, hash, Placed::AlreadyThere),
+            Ok(None) => self.reject(hash, why, now),
+            Err(later) => {
+                self.hold(hash, None, Place::Until(now + later.retry_after), &later);
+            }
+        }
     }
 
     /// The deferral that keeps a backend closed now, if one does.
@@ -245,6 +285,11 @@ impl Pipeline {
         match outcome {
             Outcome::Scheduled(placed) => self.scheduled(backend, hash, placed),
             Outcome::Rejected(why) => self.reject(hash, &why, now),
+            Outcome::Deferred(why)
+                if why.kind == HoldKind::Panicked && why.scope == Scope::Task =>
+            {
+                self.panicked(hash, &why.detail, now);
+            }
             Outcome::Deferred(why) => {
                 let until = now + why.retry_after;
                 let place = match why.scope {
@@ -303,7 +348,9 @@ impl Pipeline {
         job_types.dedup();
         let freshness = if fresh { Freshness::Fresh } else { Freshness::Cached };
         let call = async move {
-            let result: LookUp = catalog.look_up(&job_types, freshness).await;
+            let look_up = AssertUnwindSafe(catalog.look_up(&job_types, freshness));
+            let result = look_up.catch_unwind().await;
+            let result: LookUp = result.unwrap_or_else(|panic| Err(CatalogError(said(panic))));
             Event::LookedUp { keys, fresh, result }
         };
         self.calls.push(call.boxed());
@@ -355,13 +402,4 @@ impl Pipeline {
             }
         }
     }
-}
-
-/// What a panic said.
-fn said(panic: Box<dyn std::any::Any + Send>) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned());
-    crate::domain::redact::redact(&text.unwrap_or_else(|| "it did not say why".into())).into_owned()
 }
