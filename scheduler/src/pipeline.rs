@@ -14,6 +14,7 @@ mod dispatch;
 mod fuse;
 mod intake;
 pub mod leases;
+mod look_up;
 pub mod resolve;
 mod settle;
 pub mod tally;
