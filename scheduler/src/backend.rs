@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::domain::name::{BackendName, TaskHash};
-use crate::domain::outcome::Outcome;
+use crate::domain::outcome::{Deferral, Outcome};
 use crate::domain::room::Room;
 use crate::domain::task::Task;
 use crate::domain::workload::Workload;
@@ -39,6 +39,13 @@ pub trait Backend: Send + Sync {
     /// `Deferred`; trying the same task again never makes a second Job. A dropped future (a crash)
     /// may leave a Job behind, which the next try finds.
     async fn submit(&self, workload: &Arc<Workload>, tasks: &[Task]) -> Vec<Outcome>;
+
+    /// Whether this backend has a Job of the task, running or finished: what must be known before a
+    /// message is given up whose ack may have been lost.
+    ///
+    /// # Errors
+    /// When it can't be told now.
+    async fn has(&self, task: &Task) -> Result<bool, Deferral>;
 
     /// The messages of these scheduled tasks are known to be acked: their Jobs may be deleted some
     /// time after they end.

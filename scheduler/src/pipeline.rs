@@ -9,16 +9,19 @@
 //! one task's handling stays that task's.
 
 mod book;
+mod deps;
 mod dispatch;
 mod fuse;
 mod intake;
 pub mod leases;
+mod look_up;
 pub mod resolve;
 mod settle;
 pub mod tally;
 mod workloads;
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -30,121 +33,20 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::Backend;
+use crate::catalog::CatalogError;
 use crate::catalog::entity::JobEntities;
-use crate::catalog::{Catalog, CatalogError};
-use crate::clock::Clock;
-use crate::domain::name::{Command, JobType, TaskHash};
+use crate::domain::name::{JobType, TaskHash};
 use crate::domain::outcome::{Deferral, Outcome, Rejection};
 use crate::domain::room::Room;
 use crate::domain::task::WorkloadKey;
-use crate::domain::workload::Workload;
-use crate::flags::{FlagSet, FlagSource, FlagsError};
-use crate::gate::{Candidate, Weights};
-use crate::queue::{Delivery, Queue, QueueError};
+use crate::flags::{FlagSet, FlagsError};
+use crate::gate::Weights;
+use crate::queue::{Delivery, QueueError};
 use book::{Book, Ticket};
+pub use deps::{BackendBinding, Deps, Ended, PipelineError, QueueBinding, Resolver, Settings};
 use fuse::Fuse;
-use leases::Leases;
-use tally::{Observer, Tally};
+use tally::Tally;
 use workloads::Workloads;
-
-/// Turns looked-up entities into a workload, by the farm's files and profiles in force. Pure.
-pub trait Resolver: Send + Sync {
-    /// The workload, or why there is none (always of scope `Workload`).
-    fn resolve(
-        &self,
-        key: &WorkloadKey,
-        entities: &JobEntities,
-        flags: &FlagSet,
-    ) -> Result<Workload, Deferral>;
-
-    /// How long a task of this command is expected to run: its URLs must live that long.
-    fn expected_run(&self, command: &Command) -> Duration;
-
-    /// Changes whenever the same question may get another answer: after a reload.
-    fn generation(&self) -> u64 {
-        0
-    }
-}
-
-/// A queue to take from.
-pub struct QueueBinding {
-    /// The queue, and the keeper of its leases (whose `run` is spawned by who makes it).
-    pub leases: Arc<Leases>,
-    /// The queue.
-    pub queue: Arc<dyn Queue>,
-    /// The base OS version whose messages it carries.
-    pub base_os_version: Option<String>,
-    /// How often handling one of its messages may panic before it is rejected.
-    pub max_panics: u32,
-}
-
-/// A backend to give to.
-pub struct BackendBinding {
-    /// The backend.
-    pub backend: Arc<dyn Backend>,
-    /// Where its weight comes from.
-    pub candidate: Candidate,
-}
-
-/// The numbers that an operator may set.
-#[derive(Debug, Clone, Copy)]
-pub struct Settings {
-    /// How many tasks may be held on top of what there is room for.
-    pub held: usize,
-    /// The oldest flags that anything is created on.
-    pub flags_max_age: Duration,
-    /// End when the queues are empty and nothing is left but what is held for long.
-    pub once: bool,
-    /// How long to wait for what is under way when told to stop.
-    pub grace: Duration,
-}
-
-/// All that the pipeline touches.
-pub struct Deps {
-    /// The clocks.
-    pub clock: Arc<dyn Clock>,
-    /// Where tasks come from.
-    pub queues: Vec<QueueBinding>,
-    /// What job types are.
-    pub catalog: Arc<dyn Catalog>,
-    /// The feature flags.
-    pub flags: Arc<dyn FlagSource>,
-    /// The farm's files and profiles.
-    pub resolver: Arc<dyn Resolver>,
-    /// Where tasks go.
-    pub backends: Vec<BackendBinding>,
-    /// The numbers.
-    pub settings: Settings,
-    /// Told of every set of flags that was read (limits live in flags).
-    pub on_flags: Box<dyn Fn(&FlagSet) + Send + Sync>,
-    /// Hears of every decision.
-    pub observer: Option<Arc<dyn Observer>>,
-}
-
-/// How a run of the pipeline ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// It was told to stop, and gave back or finished all that it had in hand.
-    Stopped,
-    /// `once`: the queues are empty, and nothing is left but what is held.
-    Drained,
-    /// The fuse blew: too many rejects. Intake had stopped; what was in hand was given back.
-    FuseBlown,
-}
-
-/// Why the pipeline can't go on.
-#[derive(Debug, thiserror::Error)]
-pub enum PipelineError {
-    /// A queue is broken.
-    #[error("queue {queue}: {error}")]
-    Queue {
-        /// The queue's name.
-        queue: String,
-        /// What it said.
-        error: QueueError,
-    },
-}
 
 /// How long one call for messages waits for the first one.
 const LEASE_WAIT: Duration = Duration::from_secs(2);
@@ -184,6 +86,11 @@ enum Event {
         ticket: Ticket,
         why: Rejection,
         result: Result<(), QueueError>,
+    },
+    Located {
+        hash: TaskHash,
+        why: Rejection,
+        found: Result<Option<usize>, Deferral>,
     },
     Released {
         queue: usize,
@@ -372,6 +279,7 @@ impl Pipeline {
                 self.last_progress = now;
                 self.quarantined(hash, &ticket, &why, result, now);
             }
+            Event::Located { hash, why, found } => self.located(hash, &why, found, now),
             Event::Released { queue, tickets } => self.released(queue, &tickets),
             Event::RoomChanged { backend, room } => {
                 self.backends[backend].room = room;
@@ -407,7 +315,11 @@ impl Pipeline {
 
     fn read_flags(&mut self) {
         let flags = Arc::clone(&self.deps.flags);
-        self.waits.push(async move { Event::Flags(flags.read().await) }.boxed());
+        let call = async move {
+            let read = AssertUnwindSafe(flags.read()).catch_unwind().await;
+            Event::Flags(read.unwrap_or_else(|panic| Err(FlagsError(said(panic)))))
+        };
+        self.waits.push(call.boxed());
     }
 
     fn flags_read(&mut self, result: Result<FlagSet, FlagsError>, now: Instant) {
@@ -468,4 +380,13 @@ impl Pipeline {
         };
         self.waits.push(wait.boxed());
     }
+}
+
+/// What a panic said.
+fn said(panic: Box<dyn std::any::Any + Send>) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
+    crate::domain::redact::redact(&text.unwrap_or_else(|| "it did not say why".into())).into_owned()
 }

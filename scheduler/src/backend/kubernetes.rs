@@ -319,6 +319,14 @@ impl Backend for KubernetesBackend {
         }
     }
 
+    async fn has(&self, task: &Task) -> Result<bool, Deferral> {
+        let soon = Duration::from_secs(10);
+        match self.api.get_job(task.job_name().as_str()).await {
+            Ok(job) => Ok(job.is_some_and(|job| job.task == Some(task.hash))),
+            Err(error) => Err(Deferral::new(Scope::Task, HoldKind::BackendFailed, error, soon)),
+        }
+    }
+
     fn acked(&self, tasks: &[TaskHash]) {
         self.acks.lock().acked(tasks);
     }

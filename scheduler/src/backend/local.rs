@@ -197,6 +197,11 @@ impl Backend for LocalBackend {
         outcomes
     }
 
+    async fn has(&self, task: &Task) -> Result<bool, Deferral> {
+        // A claim is known from the moment of its making, or from the start.
+        Ok(self.tasks.has(&task.hash))
+    }
+
     fn acked(&self, tasks: &[TaskHash]) {
         self.tasks.acked(tasks);
     }

@@ -73,22 +73,21 @@ impl InputUrl {
     /// The URL without user name, query and fragment: what may be shown.
     pub fn redacted(&self) -> String {
         let end = self.0.find(['?', '#']).unwrap_or(self.0.len());
-        let shown = &self.0[..end];
         let cut = if end < self.0.len() { "?REDACTED" } else { "" };
-        let without_user = match (shown.find("://"), shown.rfind('@')) {
-            (Some(scheme), Some(at)) if !shown[scheme + 3..at].contains('/') => {
-                format!("{}{}", &shown[..scheme + 3], &shown[at + 1..])
-            }
-            _ => shown.to_owned(),
-        };
-        format!("{without_user}{cut}")
+        let Ok(url) = Url::parse(&self.0) else { return "REDACTED".to_owned() };
+        if url.username().is_empty() && url.password().is_none() {
+            return format!("{}{cut}", &self.0[..end]);
+        }
+        // A URL can be spelt in more ways than one; only its parser finds the user in all of them.
+        format!("{}://{}{}{cut}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
     }
 
     /// The Cloud Storage object that this URL names, if it names one: `gs://BUCKET/OBJECT`, or an
     /// HTTPS URL of Cloud Storage in path style or virtual-hosted style (Cloud Storage, "Request
     /// endpoints"). The query does not matter, nor does how the name is percent-encoded.
     pub fn object(&self) -> Option<ObjectRef> {
-        if let Some(rest) = self.0.strip_prefix("gs://") {
+        let is_gs = self.0.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("gs://"));
+        if let Some(rest) = self.0.get(5..).filter(|_| is_gs) {
             // A gs:// path is not percent-encoded: its object's name stands as it is.
             let (bucket, object) = rest.split_once('/')?;
             return (!bucket.is_empty() && !object.is_empty())
@@ -142,6 +141,7 @@ mod tests {
     fn every_spelling_of_an_object_is_the_same_object() {
         let expect = Some(("b".to_owned(), "dir/o".to_owned()));
         assert_eq!(object("gs://b/dir/o"), expect);
+        assert_eq!(object("GS://b/dir/o"), expect);
         assert_eq!(object("https://storage.googleapis.com/b/dir/o?X-Goog-Signature=1"), expect);
         assert_eq!(object("https://storage.googleapis.com/b/dir%2Fo?X-Goog-Signature=2"), expect);
         assert_eq!(object("https://b.storage.googleapis.com/dir/o"), expect);
@@ -151,10 +151,13 @@ mod tests {
 
     #[test]
     fn nothing_shows_the_query_or_the_user() {
-        let url = InputUrl::parse("https://me:pw@h/b/o?X-Goog-Signature=SECRET#f").expect("a URL");
-        for shown in [format!("{url}"), format!("{url:?}")] {
-            assert!(!shown.contains("SECRET") && !shown.contains("pw"), "{shown}");
-            assert!(shown.contains("h/b/o"), "{shown}");
+        for start in ["https://me:pw@h/b/o", "https:me:pw@h/b/o", "https:\\\\me:pw@h/b/o"] {
+            let url =
+                InputUrl::parse(&format!("{start}?X-Goog-Signature=SECRET#f")).expect("a URL");
+            for shown in [format!("{url}"), format!("{url:?}")] {
+                assert!(!shown.contains("SECRET") && !shown.contains("pw"), "{shown}");
+                assert!(shown.contains("h/b/o"), "{shown}");
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::domain::name::TaskHash;
-use crate::domain::outcome::HoldKind;
+use crate::domain::outcome::{HoldKind, Rejection};
 use crate::domain::task::{Task, WorkloadKey};
 use crate::queue::LeaseId;
 
@@ -62,6 +62,8 @@ pub struct Entry {
     pub panics: u32,
     /// The backend that has confirmed its Job.
     pub scheduled_on: Option<usize>,
+    /// Why it is being rejected.
+    pub rejected: Option<Rejection>,
     /// One of its messages lost its lease before the ack.
     pub ack_lost: bool,
 }
@@ -102,6 +104,7 @@ impl Book {
             since: now,
             panics: 0,
             scheduled_on: None,
+            rejected: None,
             ack_lost: false,
         };
         self.entries.insert(hash, entry);

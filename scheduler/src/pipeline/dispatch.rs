@@ -14,11 +14,9 @@ use tokio::time::Instant;
 use super::book::{Entry, Place};
 use super::tally::Verdict as Decided;
 use super::workloads::Known;
-use super::{Event, LookUp, Pipeline};
-use crate::catalog::Freshness;
-use crate::catalog::entity::JobEntities;
+use super::{Event, Pipeline, said};
 use crate::domain::name::TaskHash;
-use crate::domain::outcome::{Deferral, HoldKind, Outcome, RejectKind, Rejection, Scope};
+use crate::domain::outcome::{Deferral, HoldKind, Outcome, Placed, RejectKind, Rejection, Scope};
 use crate::domain::signed_url::{Validity, Verdict};
 use crate::domain::task::WorkloadKey;
 use crate::domain::workload::Workload;
@@ -26,9 +24,6 @@ use crate::gate::Route;
 
 /// Submissions under way a backend: above any window of creates, so that the window decides.
 const UNDER_WAY: usize = 128;
-/// The wait before a workload whose catalog entry could not be read or found is asked for again.
-const LOOK_UP_AGAIN: Duration = Duration::from_secs(60);
-const CATALOG_AGAIN: Duration = Duration::from_secs(5);
 /// The wait after a submission that found no room where there was some.
 const ROOM_AGAIN: Duration = Duration::from_millis(100);
 /// The wait before a task whose handling panicked is tried again.
@@ -157,8 +152,48 @@ impl Pipeline {
                 by.as_secs().div_ceil(60)
             ),
         };
-        self.reject(hash, &Rejection::new(RejectKind::DeadUrl, reason), now);
+        self.locate(hash, Rejection::new(RejectKind::DeadUrl, reason));
         false
+    }
+
+    /// Asks every backend for a task that is to be rejected for a reason that time brought: it may
+    /// have been created before, and its ack lost.
+    fn locate(&mut self, hash: TaskHash, why: Rejection) {
+        let Some(task) = self.book.get(&hash).map(|entry| Arc::clone(&entry.task)) else { return };
+        self.book.put(hash, Place::InFlight);
+        let backends: Vec<_> =
+            self.deps.backends.iter().map(|binding| Arc::clone(&binding.backend)).collect();
+        let call = async move {
+            let ask = async {
+                for (at, backend) in backends.iter().enumerate() {
+                    if backend.has(&task).await? {
+                        return Ok(Some(at));
+                    }
+                }
+                Ok(None)
+            };
+            let found = AssertUnwindSafe(ask).catch_unwind().await.unwrap_or_else(|panic| {
+                Err(Deferral::new(Scope::Task, HoldKind::Panicked, said(panic), PANIC_AGAIN))
+            });
+            Event::Located { hash, why, found }
+        };
+        self.calls.push(call.boxed());
+    }
+
+    pub(super) fn located(
+        &mut self,
+        hash: TaskHash,
+        why: &Rejection,
+        found: Result<Option<usize>, Deferral>,
+        now: Instant,
+    ) {
+        match found {
+            Ok(Some(backend)) => self.scheduled(backend, hash, Placed::AlreadyThere),
+            Ok(None) => self.reject(hash, why, now),
+            Err(later) => {
+                self.hold(hash, None, Place::Until(now + later.retry_after), &later);
+            }
+        }
     }
 
     /// The deferral that keeps a backend closed now, if one does.
@@ -245,6 +280,11 @@ impl Pipeline {
         match outcome {
             Outcome::Scheduled(placed) => self.scheduled(backend, hash, placed),
             Outcome::Rejected(why) => self.reject(hash, &why, now),
+            Outcome::Deferred(why)
+                if why.kind == HoldKind::Panicked && why.scope == Scope::Task =>
+            {
+                self.panicked(hash, &why.detail, now);
+            }
             Outcome::Deferred(why) => {
                 let until = now + why.retry_after;
                 let place = match why.scope {
@@ -290,78 +330,4 @@ impl Pipeline {
             self.hold(hash, None, Place::Until(now + PANIC_AGAIN), &why);
         }
     }
-
-    /// Starts one look-up for all workloads that want one.
-    pub(super) fn look_up(&mut self) {
-        if self.looking_up || self.stopping {
-            return;
-        }
-        let Some((keys, fresh)) = self.workloads.take_wanted() else { return };
-        self.looking_up = true;
-        let catalog = Arc::clone(&self.deps.catalog);
-        let mut job_types: Vec<_> = keys.iter().map(|key| key.job_type.clone()).collect();
-        job_types.dedup();
-        let freshness = if fresh { Freshness::Fresh } else { Freshness::Cached };
-        let call = async move {
-            let result: LookUp = catalog.look_up(&job_types, freshness).await;
-            Event::LookedUp { keys, fresh, result }
-        };
-        self.calls.push(call.boxed());
-    }
-
-    pub(super) fn looked_up(
-        &mut self,
-        keys: &[WorkloadKey],
-        fresh: bool,
-        result: &LookUp,
-        now: Instant,
-    ) {
-        self.looking_up = false;
-        for key in keys {
-            match result {
-                Ok(found) => {
-                    let none = JobEntities::default();
-                    let entities = found.get(&key.job_type).unwrap_or(&none);
-                    self.resolve(key, entities, fresh, now);
-                }
-                Err(error) => {
-                    let why = Deferral::new(
-                        Scope::Workload,
-                        HoldKind::CatalogUnread,
-                        error,
-                        CATALOG_AGAIN,
-                    );
-                    self.workloads.held(key.clone(), why, fresh, now);
-                }
-            }
-            self.book.wake_workload(key);
-        }
-    }
-
-    fn resolve(&mut self, key: &WorkloadKey, entities: &JobEntities, fresh: bool, now: Instant) {
-        let flags = self.flags.as_ref().map(|(_, flags)| flags.clone()).unwrap_or_default();
-        let resolver = Arc::clone(&self.deps.resolver);
-        let resolved =
-            std::panic::catch_unwind(AssertUnwindSafe(|| resolver.resolve(key, entities, &flags)));
-        match resolved {
-            Ok(Ok(workload)) => self.workloads.usable(key.clone(), Arc::new(workload), now),
-            Ok(Err(why)) => self.workloads.held(key.clone(), why, fresh, now),
-            Err(panic) => {
-                // A workload's fault is our side's: it holds, however often it panics.
-                let detail = format!("resolving it panicked: {}", said(panic));
-                let why =
-                    Deferral::new(Scope::Workload, HoldKind::BadJobType, detail, LOOK_UP_AGAIN);
-                self.workloads.held(key.clone(), why, fresh, now);
-            }
-        }
-    }
-}
-
-/// What a panic said.
-fn said(panic: Box<dyn std::any::Any + Send>) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned());
-    crate::domain::redact::redact(&text.unwrap_or_else(|| "it did not say why".into())).into_owned()
 }

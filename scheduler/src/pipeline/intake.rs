@@ -3,6 +3,7 @@
 //! No more is leased than there is room for plus what may be held; it stops only when every backend
 //! with a weight is full. Each message is decoded by itself.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +12,9 @@ use tokio::time::Instant;
 
 use super::book::Ticket;
 use super::tally::Verdict;
-use super::{Ack, Event, LEASE_WAIT, Pipeline, PipelineError, QUEUE_RETRY};
+use super::{Ack, Event, LEASE_WAIT, Pipeline, PipelineError, QUEUE_RETRY, said};
 use crate::domain::message::{self, BadMessage, Decoded};
-use crate::domain::outcome::{Placed, RejectKind, Rejection};
+use crate::domain::outcome::{RejectKind, Rejection};
 use crate::queue::{Delivery, QueueError};
 
 /// The most messages that one call asks for.
@@ -132,8 +133,18 @@ impl Pipeline {
         let now = self.deps.clock.mono();
         let Delivery { lease, message_id, attributes, published_at, .. } = delivery;
         let version = self.deps.queues[queue].base_os_version.as_deref();
-        let decoded = message::decode(&attributes, &message_id, published_at, version);
+        // Reading is pure: what panics once does so each time.
+        let decoded = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            message::decode(&attributes, &message_id, published_at, version)
+        }));
         let ticket = Ticket { queue, lease, message_id };
+        let decoded = match decoded {
+            Ok(decoded) => decoded,
+            Err(panic) => {
+                let detail = format!("reading the message panicked: {}", said(panic));
+                return self.quarantine(ticket, Rejection::new(RejectKind::Panicked, detail), now);
+            }
+        };
         match decoded {
             Ok(Decoded::Task(task)) => {
                 let hash = task.hash;
@@ -141,10 +152,7 @@ impl Pipeline {
                 if let Some(old) = replaced {
                     self.deps.queues[queue].leases.drop_lease(&old);
                 }
-                // A task whose Job is confirmed already: this message can be acked at once.
-                if let Some(backend) = self.scheduled_on(&hash) {
-                    self.ack_scheduled(backend, hash, ticket, Placed::AlreadyThere);
-                }
+                self.join_settling(hash, ticket);
             }
             Ok(Decoded::AnotherVersion(_)) => {
                 self.queues[queue].acks.push(Ack { hash: None, ticket });

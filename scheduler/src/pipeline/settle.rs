@@ -107,7 +107,9 @@ impl Pipeline {
                     return Err(PipelineError::Queue { queue, error: error.clone() });
                 }
                 Some(Err(_)) | None => {
-                    failed = results.get(at).and_then(|r| r.as_ref().err().cloned()).or(failed);
+                    let said = results.get(at).and_then(|result| result.as_ref().err().cloned());
+                    let none = || QueueError::Unavailable("the queue gave no answer".to_owned());
+                    failed = Some(said.unwrap_or_else(none));
                     self.queues[queue].acks.push(ack);
                 }
             }
@@ -138,8 +140,10 @@ impl Pipeline {
         self.deps.queues[ack.ticket.queue].leases.drop_lease(&ack.ticket.lease);
         let hash = ack.hash?;
         let entry = self.book.get_mut(&hash)?;
+        let before = entry.tickets.len();
         entry.tickets.retain(|ticket| *ticket != ack.ticket);
-        entry.ack_lost |= !acked;
+        // The lease may have been replaced by a newer delivery's, whose own ack decides.
+        entry.ack_lost |= !acked && entry.tickets.len() < before;
         if !entry.tickets.is_empty() {
             return None;
         }
@@ -160,6 +164,9 @@ impl Pipeline {
             return;
         }
         self.book.put(hash, Place::Settling);
+        if let Some(entry) = self.book.get_mut(&hash) {
+            entry.rejected = Some(why.clone());
+        }
         for ticket in tickets {
             self.put_away(Some(hash), ticket, why.clone(), Duration::ZERO);
         }
@@ -181,6 +188,16 @@ impl Pipeline {
              has stopped. hint: look at `katabatch queue quarantine list`, mend what is wrong, put \
              the messages back with `katabatch queue quarantine retry`, then restart"
         );
+    }
+
+    /// One more message of a task that is settling shares its fate.
+    pub(super) fn join_settling(&mut self, hash: TaskHash, ticket: Ticket) {
+        let Some(entry) = self.book.get(&hash) else { return };
+        match (entry.scheduled_on, entry.rejected.clone()) {
+            (Some(backend), _) => self.ack_scheduled(backend, hash, ticket, Placed::AlreadyThere),
+            (None, Some(why)) => self.put_away(Some(hash), ticket, why, Duration::ZERO),
+            (None, None) => {}
+        }
     }
 
     fn put_away(

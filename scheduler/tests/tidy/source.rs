@@ -156,7 +156,8 @@ fn mark_test_files(sources: &mut [Source]) {
         };
         if let Some(root) = test_only.iter().find(below) {
             source.shipped = String::new();
-            source.test_root = Some(root.clone());
+            // A part of a test binary hangs together by that.
+            source.test_root.get_or_insert_with(|| root.clone());
         }
     }
 }

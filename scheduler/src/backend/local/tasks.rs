@@ -308,6 +308,10 @@ impl Tasks {
         claim::directory(&self.settings.dir, hash)
     }
 
+    pub(super) fn has(&self, hash: &TaskHash) -> bool {
+        self.table().contains_key(hash)
+    }
+
     fn table(&self) -> MutexGuard<'_, BTreeMap<TaskHash, Phase>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,3 +1,5 @@
+//! What `katabatch queue` prints and answers.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! Good and bad lines.
+
 use super::*;
 
 const TASK: &str = r#""command":"fuzz","job":"j","argument":"https://h/o?sig=SECRET""#;
