@@ -34,6 +34,8 @@ pub struct Plan {
     pub behaviour: Behaviour,
     /// The catalog's job types, all of the platform LINUX.
     pub job_types: Vec<String>,
+    /// `docker_image` of every mapping.
+    pub image: String,
     /// `service_account_email` of every mapping.
     pub account: String,
     /// The pending limit, as the flag says it.
@@ -60,6 +62,7 @@ impl Default for Plan {
             scheduler: "e2e".into(),
             behaviour: Behaviour::Default,
             job_types: vec![JOB_TYPE.into()],
+            image: "registry.test/worker:1".into(),
             account: ACCOUNT.into(),
             pending: 1_000,
             live: None,
@@ -91,7 +94,7 @@ impl Farm {
         let files = [
             ("katabatch.yaml", config.to_string()),
             ("clusterfuzz-config/project.yaml", PROJECT.to_owned()),
-            ("clusterfuzz-config/batch/batch.yaml", batch(&plan.account).to_string()),
+            ("clusterfuzz-config/batch/batch.yaml", batch(&plan).to_string()),
             ("entities.jsonl", entities(&plan.job_types)),
             ("flags.yaml", flags(plan.pending)),
         ];
@@ -210,15 +213,15 @@ env: {PROJECT_NAME: katabatch-e2e, APPLICATION_ID: katabatch-e2e, K8S_PROJECT: k
 cluster_name: e2e
 ";
 
-fn batch(account: &str) -> Value {
+fn batch(plan: &Plan) -> Value {
     let mapping = |preemptible: bool| {
         json!({
             "clusterfuzz_release": "prod",
-            "docker_image": "registry.test/worker:1",
+            "docker_image": plan.image,
             "user_data": "file://linux-init.yaml",
             "disk_size_gb": 110,
             "disk_type": "pd-standard",
-            "service_account_email": account,
+            "service_account_email": plan.account,
             "preemptible": preemptible,
             "machine_type": "n1-standard-1",
             "subconfigs": [{ "name": "central1", "weight": 1 }],

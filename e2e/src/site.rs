@@ -46,7 +46,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Sets it all up.
+    /// Sets it all up, for workers that this control plane can run.
     ///
     /// # Errors
     /// When something can't be applied or written.
@@ -55,6 +55,7 @@ impl Site {
         let token = plane.token_for(namespace.name(), ACCOUNT).await?;
         let proxy = Proxy::start(plane).await?;
         let kubeconfig = plane.kubeconfig_for(&token, namespace.name(), Some(proxy.url()))?;
+        let plan = Plan { image: plane.worker_image(), ..plan };
         let farm = Farm::new(namespace.name(), &kubeconfig, plan)?;
         Ok(Self { namespace: namespace.clone(), proxy, farm, kubeconfig })
     }

@@ -77,6 +77,7 @@ fn main() -> Result<ExitCode> {
         answers::a_failing_webhook_is_tried_a_few_times_then_held,
         refusals::a_used_up_quota_costs_one_create_a_period,
         refusals::a_missing_right_costs_one_create_a_period,
+        refusals::what_admission_denies_holds_its_workload_alone,
         refusals::a_terminating_namespace_costs_one_create_a_period,
         room::the_pending_limit_holds_and_follows_its_flag,
         room::the_live_cap_holds,

@@ -30,6 +30,7 @@ async fn until_created(site: &Site, count: usize) -> Result<()> {
 // Case 11.
 pub async fn a_killed_scheduler_goes_on_and_makes_each_job_once(case: Case) -> Result<()> {
     const TASKS: usize = 1_000;
+    case.plane.require_local("nodes that take a thousand pods")?;
     let site = site(&case, Plan { pending: 2 * TASKS, ..Plan::default() }).await?;
     site.farm.fill(TASKS).await?;
     let since = Instant::now();

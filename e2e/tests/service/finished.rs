@@ -20,7 +20,7 @@ pub async fn a_finished_job_goes_once_acked_and_not_before(case: Case) -> Result
         ..Plan::default()
     };
     let site = site(&case, plan).await?;
-    let late = Action::DelayAnswer(Duration::from_millis(1_500));
+    let late = Action::DelayAnswer(Duration::from_millis(2_500));
     let on_its_way = site.proxy.push(Rule::new(late).on("create", "jobs").once());
     site.farm.fill(1).await?;
     let scheduler = site.scheduler().await?;

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, ResourceQuota, ServiceAccount};
 use katabatch::domain::outcome::HoldKind;
 use katabatch_e2e::eventually::{Seen, throughout};
-use katabatch_e2e::farm::Plan;
+use katabatch_e2e::farm::{Plan, input, message};
 use katabatch_e2e::site::{ACCOUNT, Site, rbac};
 use katabatch_e2e::{Case, ControlPlane, Options, eventually};
 use kube::Api;
@@ -124,6 +125,77 @@ pub async fn a_missing_right_is_said_in_the_log(case: Case) -> Result<()> {
     ensure!(ended.code == Some(0), "{ended:?}");
     let said = ended.stderr.contains("cannot create resource");
     ensure!(said, "nothing is said of it: {}", ended.stderr);
+    Ok(())
+}
+
+/// Forbids Jobs of the job type `denied` in one namespace, in words that sound like a quota's.
+fn policy(namespace: &str) -> String {
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": namespace },
+        "spec": {
+            "matchConstraints": {
+                "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
+                "resourceRules": [{
+                    "apiGroups": ["batch"],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE"],
+                    "resources": ["jobs"],
+                }],
+            },
+            "validations": [{
+                "expression": "object.metadata.?labels['job_name'].orValue('') != 'denied'",
+                "message": "exceeded quota of patience",
+            }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": { "name": namespace },
+        "spec": { "policyName": namespace, "validationActions": ["Deny"] },
+    });
+    format!("{policy}\n---\n{binding}")
+}
+
+pub async fn what_admission_denies_holds_its_workload_alone(case: Case) -> Result<()> {
+    let job_types = ["denied", "allowed"].map(String::from).into();
+    let site = site(&case, Plan { job_types, ..Plan::default() }).await?;
+    let namespace = site.namespace.name();
+    case.plane.apply_yaml(&policy(namespace)).await?;
+    let of = |n: usize| {
+        let job_type = if n.is_multiple_of(2) { "denied" } else { "allowed" };
+        message("fuzz", job_type, &input(n))
+    };
+    let job = serde_json::from_value(json!({
+        "metadata": { "name": "trial", "labels": { "job_name": "denied" } },
+        "spec": { "template": { "spec": {
+            "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i" }],
+        }}},
+    }))?;
+    let try_it = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("the policy counts", SOON, || async {
+        let denied = site.api::<Job>().create(&try_it, &job).await.is_err();
+        Ok(Seen::when(denied, || "it was let through".into()))
+    })
+    .await?;
+
+    site.farm.put((0..40).map(of).collect()).await?;
+    let scheduler = site.scheduler().await?;
+    scheduler.until("the others go on", SOON, |counts| counts.acked == 20).await?;
+    let detail = scheduler.until_held(HoldKind::JobRefused, SOON).await?;
+    ensure!(detail.contains("exceeded quota of patience"), "{detail}");
+    let counts = scheduler.stop().await?;
+    ensure!((counts.created, site.jobs().await?.len()) == (20, 20), "{counts:?}");
+    let left = site.farm.counts().await?;
+    ensure!((left.ready, left.quarantined) == (20, 0), "{left:?}");
+    for (group, kind) in [("Policy", "policies"), ("PolicyBinding", "policybindings")] {
+        let path = "/apis/admissionregistration.k8s.io/v1/validatingadmission";
+        let request = http::Request::delete(format!("{path}{kind}/{namespace}"));
+        let gone = case.plane.admin_client().request_text(request.body(Vec::new())?).await;
+        gone.with_context(|| format!("delete the ValidatingAdmission{group}"))?;
+    }
     Ok(())
 }
 

@@ -23,7 +23,11 @@ fn stay_pending(pending: usize) -> Plan {
 }
 
 async fn jobs_stay(site: &Site, count: usize) -> Result<()> {
-    throughout(A_WHILE, || async {
+    jobs_stay_for(A_WHILE, site, count).await
+}
+
+async fn jobs_stay_for(time: Duration, site: &Site, count: usize) -> Result<()> {
+    throughout(time, || async {
         let jobs = site.jobs().await?.len();
         ensure!(jobs == count, "{jobs} Jobs, not {count}");
         Ok(())
@@ -57,7 +61,7 @@ pub async fn the_pending_limit_holds_and_follows_its_flag(case: Case) -> Result<
 
     // Case 16. Read by now, or room would be used as soon as there is some.
     site.farm.set_pending(0)?;
-    jobs_stay(&site, 8).await?;
+    jobs_stay_for(2 * A_WHILE, &site, 8).await?;
     delete_first(&site, 4).await?;
     jobs_stay(&site, 4).await?;
     ensure!(site.creates().len() == 8, "{} creates", site.creates().len());
