@@ -145,3 +145,28 @@ pub async fn nothing_is_created_while_pods_cant_be_listed(case: Case) -> Result<
     scheduler.stop().await?;
     Ok(())
 }
+
+/// A second process of the same scheduler, as while a Deployment rolls over.
+pub async fn two_processes_of_one_scheduler_share_its_room(case: Case) -> Result<()> {
+    case.plane.require_local("pods that stay pending")?;
+    let site = site(&case, stay_pending(8)).await?;
+    let processes = [site.run("one")?, site.run("other")?];
+    eventually("both watch", SOON, || async {
+        let watches = site.proxy.count("watch", "pods");
+        Ok(Seen::when(watches >= 2, || format!("{watches}")))
+    })
+    .await?;
+    site.farm.fill(40).await?;
+    eventually("the limit is reached", SOON, || async {
+        let jobs = site.jobs().await?.len();
+        Ok(Seen::when(jobs >= 8, || format!("{jobs} Jobs")))
+    })
+    .await?;
+    jobs_stay(&site, 8).await?;
+    for process in processes {
+        process.terminate()?;
+        let ended = process.end(SOON).await?;
+        ensure!(ended.code == Some(0), "{ended:?}");
+    }
+    Ok(())
+}
