@@ -17,7 +17,7 @@ pub fn check(data: &[u8]) {
         assert!(!object.bucket.is_empty() && !object.object.is_empty());
         the_query_names_nothing(&url, text);
     }
-    if let Some(validity) = Validity::of(&url) {
+    if let Some(validity) = url.validity() {
         dies_once(&validity);
     }
 }

@@ -50,6 +50,8 @@ use workloads::Workloads;
 
 /// How long one call for messages waits for the first one.
 const LEASE_WAIT: Duration = Duration::from_secs(2);
+/// With more room than this, changes of it need not be heard of: twice what one call leases.
+const PLENTY: usize = 1_000;
 /// How often flags are read.
 const FLAGS_EVERY: Duration = Duration::from_secs(2);
 /// The pause after a queue said that it is unavailable.
@@ -124,6 +126,8 @@ struct QueueState {
     /// An empty answer came since the last non-empty one, and how many in a row.
     empty_answers: u32,
     acks: Vec<Ack>,
+    /// When gathered acks are sent, however few.
+    acks_due: Option<Instant>,
     acking: bool,
     ack_retry: Duration,
 }
@@ -135,6 +139,8 @@ struct BackendState {
     under_way: usize,
     /// Those among them that were not polled yet, so that the room does not count them yet.
     unpolled: Arc<AtomicUsize>,
+    /// A change of its room is waited for.
+    awaited: bool,
     /// Closed until then, after a deferral that stops the backend.
     closed: Option<(Instant, Deferral)>,
 }
@@ -174,6 +180,7 @@ impl Pipeline {
             room: binding.backend.room(),
             under_way: 0,
             unpolled: Arc::default(),
+            awaited: false,
             closed: None,
         });
         Self {
@@ -207,9 +214,6 @@ impl Pipeline {
     /// When a queue is broken; all that it had in hand then comes back when its leases lapse.
     pub async fn run(&mut self, shutdown: CancellationToken) -> Result<Ended, PipelineError> {
         self.read_flags();
-        for backend in 0..self.backends.len() {
-            self.await_room(backend);
-        }
         loop {
             self.step(&shutdown).await?;
             if shutdown.is_cancelled() {
@@ -234,7 +238,8 @@ impl Pipeline {
         self.dispatch(now);
         self.let_go();
         self.look_up();
-        self.start_acks();
+        self.start_acks(now);
+        self.await_rooms();
         if !self.stopping {
             self.take_in(now);
         }
@@ -283,7 +288,7 @@ impl Pipeline {
             Event::Released { queue, tickets } => self.released(queue, &tickets),
             Event::RoomChanged { backend, room } => {
                 self.backends[backend].room = room;
-                self.await_room(backend);
+                self.backends[backend].awaited = false;
             }
         }
         Ok(())
@@ -293,7 +298,8 @@ impl Pipeline {
         let workloads =
             self.book.waiting_workloads().filter_map(|key| self.workloads.held_until(key)).min();
         let closed = self.backends.iter().filter_map(|b| b.closed.as_ref().map(|c| c.0)).min();
-        let times = [self.book.next_time(), workloads, closed];
+        let acks = self.queues.iter().filter_map(|queue| queue.acks_due).min();
+        let times = [self.book.next_time(), workloads, closed, acks];
         let next = times.into_iter().flatten().min();
         let latest = now + if self.deps.settings.once { LEASE_WAIT } else { ONCE_PATIENCE };
         next.map_or(latest, |next| next.min(latest))
@@ -369,7 +375,19 @@ impl Pipeline {
             .map(|(_, flags)| flags)
     }
 
+    /// Listens to each backend whose room is short. While there is plenty nothing is gained by
+    /// hearing of every Job that takes or gives some.
+    fn await_rooms(&mut self) {
+        for backend in 0..self.backends.len() {
+            let state = &self.backends[backend];
+            if !state.awaited && (state.free() < PLENTY || self.book.waits_for(backend)) {
+                self.await_room(backend);
+            }
+        }
+    }
+
     fn await_room(&mut self, backend: usize) {
+        self.backends[backend].awaited = true;
         let mut room = self.backends[backend].room.clone();
         let wait = async move {
             if room.changed().await.is_err() {

@@ -157,7 +157,7 @@ impl Service {
     ///
     /// # Errors
     /// The cause, when a part that must run has ended or failed.
-    pub async fn run(mut self, shutdown: CancellationToken) -> Result<Ended, ServiceError> {
+    pub async fn run(self, shutdown: CancellationToken) -> Result<Ended, ServiceError> {
         let backends_stop = CancellationToken::new();
         let mut parts: JoinSet<Result<(), ServiceError>> = JoinSet::new();
         self.backends.spawn(&mut parts, &backends_stop);
@@ -166,9 +166,15 @@ impl Service {
             keepers.spawn(Arc::clone(leases).run());
         }
         keepers.spawn(keep_reloading(Arc::clone(&self.loaded), self.lookups.clone()));
+        // On a worker thread, beside the connections that it waits for.
+        let (mut pipeline, stop) = (self.pipeline, shutdown.clone());
+        let mut pipeline = AbortOnDrop(tokio::spawn(async move { pipeline.run(stop).await }));
         let ended = tokio::select! {
             biased;
-            ended = self.pipeline.run(shutdown.clone()) => Ok(ended?),
+            ended = &mut pipeline.0 => match ended {
+                Ok(ended) => Ok(ended?),
+                Err(panic) => Err(ServiceError::Ended(format!("the pipeline ({panic}); it"))),
+            },
             part = parts.join_next(), if !parts.is_empty() => Err(why(part, "a backend")),
             part = keepers.join_next() => {
                 Err(why(part.map(|joined| joined.map(Ok)), "the keeper of leases or of files"))
@@ -184,6 +190,15 @@ impl Service {
             }
         }
         ended
+    }
+}
+
+/// A spawned part that ends with what it is a part of.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -11,7 +11,7 @@ use crate::config::farm::Farm;
 use crate::config::queues::QueueSource;
 use crate::config::watch::Sources;
 use crate::domain::message::{Decoded, decode};
-use crate::domain::signed_url::{Validity, Verdict};
+use crate::domain::signed_url::Verdict;
 use crate::domain::task::Task;
 use crate::flags::FlagSet;
 use crate::pipeline::resolve::{Resolved, Unresolved, resolve};
@@ -52,7 +52,7 @@ fn decoded(prepared: &Prepared) -> (Vec<Task>, usize, BTreeMap<RejectKind, usize
         use crate::domain::message::BadMessage;
         match decode(line, &n.to_string(), now(), Some(farm::VERSION)) {
             Ok(Decoded::Task(task)) => {
-                match Validity::of(&task.input).map(|v| v.judge(now(), toy_run())) {
+                match task.input.validity().map(|v| v.judge(now(), toy_run())) {
                     Some(Verdict::Dead(_)) => {
                         *rejected.entry(RejectKind::DeadUrl).or_default() += 1
                     }

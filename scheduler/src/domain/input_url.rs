@@ -9,13 +9,20 @@ use std::fmt;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
+use super::signed_url::Validity;
+
 /// The longest input, in bytes. Linux takes at most 128 KiB for one `NAME=value` of a process's
 /// environment; the rest is room for the name.
 pub const MAX_LEN: usize = 131_000;
 
-/// An absolute `https:`, `http:`, `gs:` or `file:` URL without NUL, kept byte for byte.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct InputUrl(String);
+/// An absolute `https:`, `http:`, `gs:` or `file:` URL without NUL, kept byte for byte. It is read
+/// once: what its text says stands beside it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct InputUrl {
+    text: String,
+    object: Option<ObjectRef>,
+    validity: Option<Validity>,
+}
 
 /// Why a text is no input URL. Each is the message's own fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,23 +67,27 @@ impl InputUrl {
             "https" | "http" | "gs" if url.host_str().is_none_or(str::is_empty) => {
                 Err(BadUrl::Unparsable("it names no host or bucket".into()))
             }
-            "https" | "http" | "gs" | "file" => Ok(Self(text.to_owned())),
+            "https" | "http" | "gs" | "file" => Ok(Self {
+                text: text.to_owned(),
+                object: object_of(text, &url),
+                validity: Validity::read(|name| parameter(&url, name)),
+            }),
             other => Err(BadUrl::Scheme(other.chars().take(32).collect())),
         }
     }
 
     /// The URL itself, a credential. For the worker's environment and `--reveal` only.
     pub fn reveal(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// The URL without user name, query and fragment: what may be shown.
     pub fn redacted(&self) -> String {
-        let end = self.0.find(['?', '#']).unwrap_or(self.0.len());
-        let cut = if end < self.0.len() { "?REDACTED" } else { "" };
-        let Ok(url) = Url::parse(&self.0) else { return "REDACTED".to_owned() };
+        let end = self.text.find(['?', '#']).unwrap_or(self.text.len());
+        let cut = if end < self.text.len() { "?REDACTED" } else { "" };
+        let Ok(url) = Url::parse(&self.text) else { return "REDACTED".to_owned() };
         if url.username().is_empty() && url.password().is_none() {
-            return format!("{}{cut}", &self.0[..end]);
+            return format!("{}{cut}", &self.text[..end]);
         }
         // A URL can be spelt in more ways than one; only its parser finds the user in all of them.
         format!("{}://{}{}{cut}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
@@ -85,35 +96,41 @@ impl InputUrl {
     /// The Cloud Storage object that this URL names, if it names one: `gs://BUCKET/OBJECT`, or an
     /// HTTPS URL of Cloud Storage in path style or virtual-hosted style (Cloud Storage, "Request
     /// endpoints"). The query does not matter, nor does how the name is percent-encoded.
-    pub fn object(&self) -> Option<ObjectRef> {
-        let is_gs = self.0.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("gs://"));
-        if let Some(rest) = self.0.get(5..).filter(|_| is_gs) {
-            // A gs:// path is not percent-encoded: its object's name stands as it is.
-            let (bucket, object) = rest.split_once('/')?;
-            return (!bucket.is_empty() && !object.is_empty())
-                .then(|| ObjectRef { bucket: bucket.to_owned(), object: object.into() });
-        }
-        let url = Url::parse(&self.0).ok()?;
-        let host = url.host_str()?;
-        let path = url.path().strip_prefix('/')?;
-        let (bucket, object) = match host {
-            "storage.googleapis.com"
-            | "storage.cloud.google.com"
-            | "storage.mtls.googleapis.com" => path.split_once('/')?,
-            _ => (host.strip_suffix(".storage.googleapis.com")?, path),
-        };
-        let object: Vec<u8> = percent_decode_str(object).collect();
-        let bucket = percent_decode_str(bucket).decode_utf8().ok()?.into_owned();
-        (!bucket.is_empty() && !object.is_empty()).then_some(ObjectRef { bucket, object })
+    pub fn object(&self) -> Option<&ObjectRef> {
+        self.object.as_ref()
     }
 
-    /// The value of a query parameter, its name compared without regard to case, decoded.
-    pub fn parameter(&self, name: &str) -> Option<String> {
-        let url = Url::parse(&self.0).ok()?;
-        url.query_pairs()
-            .find(|(key, _)| key.eq_ignore_ascii_case(name))
-            .map(|(_, v)| v.into_owned())
+    /// When it is good, if it is signed.
+    pub fn validity(&self) -> Option<Validity> {
+        self.validity
     }
+}
+
+fn object_of(text: &str, url: &Url) -> Option<ObjectRef> {
+    if url.scheme() == "gs" {
+        // A gs:// path is not percent-encoded: its object's name stands as it is.
+        let (bucket, object) = text.get(5..)?.split_once('/')?;
+        return (!bucket.is_empty() && !object.is_empty())
+            .then(|| ObjectRef { bucket: bucket.to_owned(), object: object.into() });
+    }
+    let path = url.path().strip_prefix('/')?;
+    let (bucket, object) = match url.host_str()? {
+        "storage.googleapis.com" | "storage.cloud.google.com" | "storage.mtls.googleapis.com" => {
+            path.split_once('/')?
+        }
+        host => (host.strip_suffix(".storage.googleapis.com")?, path),
+    };
+    let object: Vec<u8> = percent_decode_str(object).collect();
+    let bucket = percent_decode_str(bucket).decode_utf8().ok()?.into_owned();
+    (!bucket.is_empty() && !object.is_empty()).then_some(ObjectRef { bucket, object })
+}
+
+/// The value of a query parameter, its name compared without regard to case, decoded.
+fn parameter(url: &Url, name: &str) -> Option<String> {
+    // Only the asked-for value is decoded: a signature is long, and nobody asks for it.
+    let pairs = url.query()?.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?;
+    Some(percent_decode_str(value).decode_utf8_lossy().into_owned())
 }
 
 impl fmt::Debug for InputUrl {
@@ -133,7 +150,7 @@ mod tests {
     use super::*;
 
     fn object(text: &str) -> Option<(String, String)> {
-        let found = InputUrl::parse(text).expect("a URL").object()?;
+        let found = InputUrl::parse(text).expect("a URL").object()?.clone();
         Some((found.bucket, String::from_utf8(found.object).expect("text")))
     }
 

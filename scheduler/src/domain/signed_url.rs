@@ -10,8 +10,6 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use super::input_url::InputUrl;
-
 /// How far this machine's clock and the signer's may be apart.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 
@@ -40,8 +38,10 @@ pub enum Verdict {
 impl Validity {
     /// Reads `X-Goog-Date` and `X-Goog-Expires` (V4) or `Expires` (V2). `None`: the URL is not
     /// signed, or its dates make no sense, which Cloud Storage itself will judge.
-    pub fn of(url: &InputUrl) -> Option<Self> {
-        match (url.parameter("X-Goog-Date"), url.parameter("X-Goog-Expires")) {
+    ///
+    /// `parameter` gives the value of a query parameter.
+    pub fn read(parameter: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        match (parameter("X-Goog-Date"), parameter("X-Goog-Expires")) {
             (Some(date), Some(lifetime)) => {
                 let from = DateTime::strptime("%Y%m%dT%H%M%SZ", &date).ok()?;
                 let from = from.to_zoned(TimeZone::UTC).ok()?.timestamp();
@@ -49,7 +49,7 @@ impl Validity {
                 Some(Self { from: Some(from), until: from.checked_add(lifetime).ok()? })
             }
             _ => {
-                let seconds: i64 = url.parameter("Expires")?.parse().ok()?;
+                let seconds: i64 = parameter("Expires")?.parse().ok()?;
                 Some(Self { from: None, until: Timestamp::from_second(seconds).ok()? })
             }
         }
@@ -81,13 +81,14 @@ fn signed(duration: Duration) -> SignedDuration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::input_url::InputUrl;
 
     const SIGNED: &str = "https://storage.googleapis.com/b/o?X-Goog-Date=20260301T000000Z&X-Goog-Expires=86400&X-Goog-Signature=1";
 
     fn judge(url: &str, now: &str, run_minutes: u64) -> Option<Verdict> {
         let url = InputUrl::parse(url).expect("a URL");
         let now: Timestamp = now.parse().expect("a time");
-        Some(Validity::of(&url)?.judge(now, Duration::from_secs(60 * run_minutes)))
+        Some(url.validity()?.judge(now, Duration::from_secs(60 * run_minutes)))
     }
 
     #[test]

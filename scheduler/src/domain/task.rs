@@ -41,8 +41,8 @@ impl Task {
         message_id: &str,
         published_at: Timestamp,
     ) -> Self {
-        let subject =
-            input.object().map_or_else(|| Subject::Message(message_id.to_owned()), Subject::Object);
+        let message = || Subject::Message(message_id.to_owned());
+        let subject = input.object().cloned().map_or_else(message, Subject::Object);
         let hash = TaskHash::of(&key.command, &key.job_type, &subject);
         Self { key, input, hash, published_at }
     }

@@ -198,6 +198,11 @@ impl Book {
         self.by_workload.keys()
     }
 
+    /// Whether a task waits for this backend.
+    pub fn waits_for(&self, backend: usize) -> bool {
+        self.by_backend.get(&backend).is_some_and(|waiting| !waiting.is_empty())
+    }
+
     /// How many tasks are in hand.
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -17,7 +17,7 @@ use super::workloads::Known;
 use super::{Event, Pipeline, said};
 use crate::domain::name::TaskHash;
 use crate::domain::outcome::{Deferral, HoldKind, Outcome, Placed, RejectKind, Rejection, Scope};
-use crate::domain::signed_url::{Validity, Verdict};
+use crate::domain::signed_url::Verdict;
 use crate::domain::task::WorkloadKey;
 use crate::domain::workload::Workload;
 use crate::gate::Route;
@@ -137,7 +137,7 @@ impl Pipeline {
         now: Instant,
     ) -> bool {
         let expected = self.deps.resolver.expected_run(&task.key.command);
-        let Some(validity) = Validity::of(&task.input) else { return true };
+        let Some(validity) = task.input.validity() else { return true };
         let reason = match validity.judge(self.deps.clock.wall(), expected) {
             Verdict::Usable => return true,
             Verdict::NotYet(wait) => {

@@ -21,6 +21,9 @@ use crate::queue::{LeaseId, QueueError};
 
 /// The most acks that one call carries.
 const ACKS: usize = 1_000;
+/// How long acks gather, and how many need not wait.
+const ACKS_GATHER: Duration = Duration::from_millis(50);
+const ACKS_ENOUGH: usize = 100;
 /// The longest pause between two tries to ack.
 const ACK_RETRY_MAX: Duration = Duration::from_secs(10);
 /// How long a message is let go for when held tasks fill up what may be held.
@@ -59,13 +62,20 @@ impl Pipeline {
         self.book.get(hash).and_then(|entry| entry.scheduled_on)
     }
 
-    /// Starts a call of acks for each queue that has some and none under way.
-    pub(super) fn start_acks(&mut self) {
+    /// Starts a call of acks for each queue that has some and none under way. They gather for a
+    /// moment first, while more are on their way: a durable ack costs the same for one as for many.
+    pub(super) fn start_acks(&mut self, now: Instant) {
+        let more_come = self.book.in_flight() > 0 && !self.stopping;
         for queue in 0..self.queues.len() {
             let state = &mut self.queues[queue];
             if state.acking || state.acks.is_empty() {
                 continue;
             }
+            let due = *state.acks_due.get_or_insert(now + ACKS_GATHER);
+            if more_come && state.acks.len() < ACKS_ENOUGH && now < due {
+                continue;
+            }
+            state.acks_due = None;
             state.acking = true;
             let n = state.acks.len().min(ACKS);
             let acks: Vec<Ack> = state.acks.drain(..n).collect();
@@ -304,7 +314,7 @@ impl Pipeline {
             || self.book.settling() > 0
             || self.queues.iter().any(|queue| queue.leasing || !queue.acks.is_empty())
         {
-            self.start_acks();
+            self.start_acks(self.deps.clock.mono());
             let event = tokio::select! {
                 biased;
                 Some(event) = self.calls.next() => event,
