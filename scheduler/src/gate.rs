@@ -58,6 +58,20 @@ pub enum Route {
     Nowhere,
 }
 
+impl std::fmt::Display for Weights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.shares.is_empty() {
+            return f.write_str("none");
+        }
+        for (at, share) in self.shares.iter().enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            let off = if share.off { " (off)" } else { "" };
+            write!(f, "{comma}{} {}{off}", share.name, share.weight)?;
+        }
+        Ok(())
+    }
+}
+
 impl Weights {
     /// Reads the weights of `candidates` from `flags`.
     ///

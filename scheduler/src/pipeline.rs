@@ -12,16 +12,17 @@ mod book;
 mod deps;
 mod dispatch;
 mod fuse;
+mod in_force;
 mod intake;
 pub mod leases;
 mod look_up;
 pub mod resolve;
+mod say;
 mod settle;
 pub mod tally;
 mod workloads;
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -36,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 use crate::catalog::CatalogError;
 use crate::catalog::entity::JobEntities;
 use crate::domain::name::{JobType, TaskHash};
-use crate::domain::outcome::{Deferral, Outcome, Rejection};
+use crate::domain::outcome::{Deferral, HoldKind, Outcome, Rejection};
 use crate::domain::room::Room;
 use crate::domain::task::WorkloadKey;
 use crate::flags::{FlagSet, FlagsError};
@@ -45,6 +46,7 @@ use crate::queue::{Delivery, QueueError};
 use book::{Book, Ticket};
 pub use deps::{BackendBinding, Deps, Ended, PipelineError, QueueBinding, Resolver, Settings};
 use fuse::Fuse;
+use say::Said;
 use tally::Tally;
 use workloads::Workloads;
 
@@ -52,8 +54,6 @@ use workloads::Workloads;
 const LEASE_WAIT: Duration = Duration::from_secs(2);
 /// With more room than this, changes of it need not be heard of: twice what one call leases.
 const PLENTY: usize = 1_000;
-/// How often flags are read.
-const FLAGS_EVERY: Duration = Duration::from_secs(2);
 /// The pause after a queue said that it is unavailable.
 const QUEUE_RETRY: Duration = Duration::from_secs(1);
 /// With `once`: how long nothing may happen before what is left counts as held for long.
@@ -167,6 +167,7 @@ pub struct Pipeline {
     /// Calls that only wait (for messages, flags, room) and may be dropped at any time.
     waits: FuturesUnordered<BoxFuture<'static, Event>>,
     looking_up: bool,
+    said: Said,
     /// The resolver's generation that the known workloads are of.
     generation: u64,
     stopping: bool,
@@ -197,6 +198,7 @@ impl Pipeline {
             calls: FuturesUnordered::new(),
             waits: FuturesUnordered::new(),
             looking_up: false,
+            said: Said::default(),
             generation: 0,
             stopping: false,
         }
@@ -309,7 +311,7 @@ impl Pipeline {
     fn drained(&self) -> bool {
         let now = self.deps.clock.mono();
         let patience_over = now.duration_since(self.last_progress) > ONCE_PATIENCE;
-        let hopeless = |held: &Option<(crate::domain::outcome::HoldKind, String)>| {
+        let hopeless = |held: &Option<(HoldKind, String)>| {
             held.as_ref().is_some_and(|(kind, _)| !kind.passes())
         };
         let nothing_hopeful = self.book.iter().all(|(_, entry)| hopeless(&entry.held));
@@ -317,62 +319,6 @@ impl Pipeline {
             && self.queues.iter().all(|q| q.acks.is_empty())
             && (patience_over
                 || (self.queues.iter().all(|q| q.empty_answers > 0) && nothing_hopeful))
-    }
-
-    fn read_flags(&mut self) {
-        let flags = Arc::clone(&self.deps.flags);
-        let call = async move {
-            let read = AssertUnwindSafe(flags.read()).catch_unwind().await;
-            Event::Flags(read.unwrap_or_else(|panic| Err(FlagsError(said(panic)))))
-        };
-        self.waits.push(call.boxed());
-    }
-
-    fn flags_read(&mut self, result: Result<FlagSet, FlagsError>, now: Instant) {
-        match result {
-            Ok(flags) => {
-                (self.deps.on_flags)(&flags);
-                let candidates: Vec<_> =
-                    self.deps.backends.iter().map(|b| b.candidate.clone()).collect();
-                let weights = Weights::read(&candidates, &flags);
-                if weights != self.weights {
-                    for warning in &weights.warnings {
-                        tracing::warn!("{warning}");
-                    }
-                    tracing::info!(old = ?self.weights.shares, new = ?weights.shares, "weights changed");
-                    self.weights = weights;
-                    for backend in 0..self.backends.len() {
-                        self.book.wake_backend(backend, usize::MAX);
-                    }
-                }
-                self.flags = Some((now, flags));
-            }
-            Err(error) => tracing::warn!(%error, "flags were not read"),
-        }
-        self.notice_reload();
-        let due = async {
-            tokio::time::sleep(FLAGS_EVERY).await;
-            Event::FlagsDue
-        };
-        self.waits.push(due.boxed());
-    }
-
-    /// After a reload every workload is looked up and resolved anew.
-    fn notice_reload(&mut self) {
-        let generation = self.deps.resolver.generation();
-        if generation != std::mem::replace(&mut self.generation, generation) {
-            self.workloads.forget();
-            let waiting: Vec<_> = self.book.waiting_workloads().cloned().collect();
-            waiting.iter().for_each(|key| self.book.wake_workload(key));
-        }
-    }
-
-    /// The flags, if they are young enough to create on.
-    fn usable_flags(&self, now: Instant) -> Option<&FlagSet> {
-        self.flags
-            .as_ref()
-            .filter(|(read, _)| now.duration_since(*read) <= self.deps.settings.flags_max_age)
-            .map(|(_, flags)| flags)
     }
 
     /// Listens to each backend whose room is short. While there is plenty nothing is gained by

@@ -12,6 +12,7 @@ use futures::FutureExt;
 use tokio::time::Instant;
 
 use super::book::{Entry, Place};
+use super::say::Stopped;
 use super::tally::Verdict as Decided;
 use super::workloads::Known;
 use super::{Event, Pipeline, said};
@@ -226,6 +227,16 @@ impl Pipeline {
     ) {
         self.book.put(hash, place);
         let Some(entry) = self.book.get_mut(&hash) else { return };
+        let stopped = match (why.scope, backend) {
+            (Scope::Workload, _) => Some(Stopped::Workload(entry.task.key.clone())),
+            (Scope::Backend, Some(at)) => {
+                Some(Stopped::Backend(self.deps.backends[at].candidate.name.clone()))
+            }
+            _ => None,
+        };
+        if let Some(stopped) = stopped {
+            self.said.stopped(stopped, why);
+        }
         let reason = (why.kind, why.detail.clone());
         let is_new = entry.held.as_ref().map(|held| held.0) != Some(why.kind);
         entry.held = Some(reason);

@@ -13,6 +13,7 @@ use futures::stream::StreamExt;
 use tokio::time::Instant;
 
 use super::book::{Place, Ticket};
+use super::say::Stopped;
 use super::tally::Verdict;
 use super::{Ack, Event, Pipeline, PipelineError, QUEUE_RETRY};
 use crate::domain::name::TaskHash;
@@ -22,8 +23,8 @@ use crate::queue::{LeaseId, QueueError};
 /// The most acks that one call carries.
 const ACKS: usize = 1_000;
 /// How long acks gather, and how many need not wait.
-const ACKS_GATHER: Duration = Duration::from_millis(50);
-const ACKS_ENOUGH: usize = 100;
+const ACKS_GATHER: Duration = Duration::from_millis(200);
+const ACKS_ENOUGH: usize = 250;
 /// The longest pause between two tries to ack.
 const ACK_RETRY_MAX: Duration = Duration::from_secs(10);
 /// How long a message is let go for when held tasks fill up what may be held.
@@ -38,6 +39,11 @@ impl Pipeline {
         let Some(entry) = self.book.get_mut(&hash) else { return };
         entry.scheduled_on = Some(backend);
         let tickets = entry.tickets.clone();
+        if !self.said.is_empty() {
+            self.said.goes_on(&Stopped::Workload(entry.task.key.clone()));
+            let name = self.deps.backends[backend].candidate.name.clone();
+            self.said.goes_on(&Stopped::Backend(name));
+        }
         for (at, ticket) in tickets.into_iter().enumerate() {
             // One Job was made, whatever the number of its messages.
             let placed = if at == 0 { placed } else { Placed::AlreadyThere };
