@@ -7,7 +7,6 @@
 //! how Jobs end.
 
 pub mod contender;
-mod farm;
 mod requests;
 
 use std::io::Write;
@@ -18,8 +17,14 @@ use anyhow::{Context, Result, bail};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
+use crate::farm::{Farm, Plan};
 use crate::{ControlPlane, Options};
 use contender::Ran;
+
+/// How many job types share the tasks.
+const JOB_TYPES: usize = 20;
+/// A pending limit above any load.
+const UNLIMITED: usize = 1_000_000;
 
 /// What to measure.
 #[derive(Debug, Clone, clap::Args)]
@@ -107,11 +112,9 @@ pub async fn create(args: &CreateArgs) -> Result<()> {
 async fn round(plane: &ControlPlane, who: Who, tasks: usize) -> Result<Round> {
     let namespace = plane.namespace("bench").await?;
     let kubeconfig = plane.kubeconfig_for(&plane.admin_token().await?, namespace.name(), None)?;
-    let dir = tempfile::tempdir()?;
-    let config =
-        farm::write(dir.path(), &kubeconfig, namespace.name(), tasks, farm::UNLIMITED).await?;
+    let farm = farm(namespace.name(), &kubeconfig, tasks, UNLIMITED).await?;
     let before = requests::count(plane).await?;
-    let (ran, cpu) = run(who, &config, tasks).await?;
+    let (ran, cpu) = run(who, &farm.config(), tasks).await?;
     let after = requests::count(plane).await?;
     let made = requests::jobs(&namespace).await?;
     if made != tasks {
@@ -126,14 +129,23 @@ async fn round(plane: &ControlPlane, who: Who, tasks: usize) -> Result<Round> {
     })
 }
 
+/// A farm whose spool holds the tasks, over some job types, with upstream's sizes of Jobs.
+async fn farm(namespace: &str, kubeconfig: &Path, tasks: usize, pending: usize) -> Result<Farm> {
+    let job_types = (0..JOB_TYPES).map(contender::job_type).collect();
+    let profile = serde_json::json!({ "cpu": "2", "memory": "3.75Gi", "shm": "1.9Gi" });
+    let plan = Plan { job_types, pending, profile, ..Plan::default() };
+    let farm = Farm::new(namespace, kubeconfig, plan)?;
+    farm.put((0..tasks).map(contender::message).collect()).await?;
+    Ok(farm)
+}
+
 /// How far over a limit set below the load katabatch goes: it must make just as many as allowed.
 async fn over_the_limit(plane: &ControlPlane, limit: usize, tasks: usize) -> Result<usize> {
     let namespace = plane.namespace("limit").await?;
     let kubeconfig = plane.kubeconfig_for(&plane.admin_token().await?, namespace.name(), None)?;
-    let dir = tempfile::tempdir()?;
-    let config = farm::write(dir.path(), &kubeconfig, namespace.name(), tasks, limit).await?;
+    let farm = farm(namespace.name(), &kubeconfig, tasks, limit).await?;
     // Without controllers no pod ever starts: what is made stays pending.
-    run(Who::Katabatch, &config, limit).await?;
+    run(Who::Katabatch, &farm.config(), limit).await?;
     let made = requests::jobs(&namespace).await?;
     if made < limit {
         bail!("only {made} Jobs were made under a limit of {limit}");

@@ -20,11 +20,24 @@ use katabatch::domain::task::{Task, WorkloadKey};
 use katabatch::flags::FlagSet;
 use katabatch::pipeline::resolve::resolve;
 use katabatch::pipeline::tally::{Decision, Observer, Verdict};
+use katabatch::queue::spool::record::NewMessage;
 use katabatch::render::{FilledJob, Policy, Target, Templates};
 use katabatch::service::{Options, Service, load};
 use tokio_util::sync::CancellationToken;
 
-use super::farm;
+use super::JOB_TYPES;
+use crate::farm;
+
+/// The n-th of the job types that share the tasks.
+pub(super) fn job_type(n: usize) -> String {
+    format!("libfuzzer_asan_bench_{}", n % JOB_TYPES)
+}
+
+/// The n-th task's message, its input signed as long as Cloud Storage signs.
+pub(super) fn message(n: usize) -> NewMessage {
+    let signature = "0123456789abcdef".repeat(32);
+    farm::message("fuzz", &job_type(n), &farm::signed(&format!("bench/{n:08}"), &signature))
+}
 
 /// How many posts are in flight: katabatch's own default window.
 const AT_ONCE: usize = 32;
@@ -116,7 +129,7 @@ async fn bodies(config: &Path, namespace: &str, tasks: usize) -> Result<Vec<Fill
     let mut checked = std::collections::BTreeMap::new();
     let mut jobs = Vec::with_capacity(tasks);
     for n in 0..tasks {
-        let attributes = farm::message(n).attributes;
+        let attributes = message(n).attributes;
         let get = |name: &str| attributes.get(name).cloned().unwrap_or_default();
         let job_type = JobType::from(get("job"));
         let key = WorkloadKey { command: get("command").into(), job_type: job_type.clone() };

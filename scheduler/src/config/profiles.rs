@@ -2,13 +2,11 @@
 //! `default`, the mapping's, the command's and the job type's.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::policy::WorkloadPattern;
 use super::profile_layer::Layer;
-use crate::domain::quantity::Quantity;
 use crate::domain::task::WorkloadKey;
-use crate::domain::workload::{Disk, Profile, Restart};
+use crate::domain::workload::Profile;
 use crate::located::reading::Field;
 
 /// All layers, checked.
@@ -46,7 +44,7 @@ impl Profiles {
 
     pub(super) fn read(field: Option<Field<'_>>, exceptions: Vec<WorkloadPattern>) -> Self {
         let mut profiles = Self {
-            base: upstream(),
+            base: Profile::default(),
             mappings: BTreeMap::new(),
             commands: BTreeMap::new(),
             job_types: BTreeMap::new(),
@@ -72,44 +70,13 @@ fn layers(field: Option<Field<'_>>) -> BTreeMap<String, Layer> {
         .collect()
 }
 
-/// ClusterFuzz's values for its Kubernetes Jobs, but for the time to live: upstream's 100 s would
-/// let a redelivered message run again, 26 h is past the death of its signed URLs.
-fn upstream() -> Profile {
-    Profile {
-        cpu: quantity("2"),
-        memory: quantity("3.75Gi"),
-        shm: quantity("1.9Gi"),
-        disk: Disk::Unrequested,
-        scratch: BTreeMap::new(),
-        privileged: true,
-        host_network: false,
-        host_network_exception: false,
-        dns_policy: "ClusterFirstWithHostNet".into(),
-        runtime_class: "kata".into(),
-        restart: Restart::Upstream,
-        backoff_limit: 0,
-        ttl: Duration::from_secs(26 * 3_600),
-        deadline: None,
-        node_selector: BTreeMap::new(),
-        tolerations: Vec::new(),
-        priority_class: None,
-        env: BTreeMap::new(),
-        labels: BTreeMap::new(),
-    }
-}
-
-fn quantity(constant: &'static str) -> Quantity {
-    // A test below reads every constant given here.
-    #[expect(clippy::expect_used)]
-    Quantity::parse(constant).expect("a constant quantity")
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::super::{Config, ConfigErrors};
     use super::*;
+    use crate::domain::workload::Disk;
 
     fn config(profiles: &str) -> Result<Config, ConfigErrors> {
         let text = format!("apiVersion: katabatch.dev/v1alpha1\nprofiles: {profiles}\n");
@@ -123,7 +90,7 @@ mod tests {
     #[test]
     fn without_layers_a_profile_has_clusterfuzzs_values() {
         let profile = Profiles::default().resolve("M", &key("fuzz", "j"));
-        assert_eq!(profile, upstream());
+        assert_eq!(profile, Profile::default());
         assert_eq!(profile.ttl.as_secs(), 93_600);
     }
 

@@ -119,6 +119,40 @@ pub struct Profile {
     pub labels: BTreeMap<String, String>,
 }
 
+/// ClusterFuzz's values for its Kubernetes Jobs, but for the time to live: upstream's 100 s would
+/// let a redelivered message run again, 26 h is past the death of its signed URLs.
+impl Default for Profile {
+    fn default() -> Self {
+        Self {
+            cpu: constant("2"),
+            memory: constant("3.75Gi"),
+            shm: constant("1.9Gi"),
+            disk: Disk::Unrequested,
+            scratch: BTreeMap::new(),
+            privileged: true,
+            host_network: false,
+            host_network_exception: false,
+            dns_policy: "ClusterFirstWithHostNet".into(),
+            runtime_class: "kata".into(),
+            restart: Restart::Upstream,
+            backoff_limit: 0,
+            ttl: Duration::from_secs(26 * 3_600),
+            deadline: None,
+            node_selector: BTreeMap::new(),
+            tolerations: Vec::new(),
+            priority_class: None,
+            env: BTreeMap::new(),
+            labels: BTreeMap::new(),
+        }
+    }
+}
+
+fn constant(quantity: &'static str) -> Quantity {
+    // Every test that takes the defaults reads each constant given here.
+    #[expect(clippy::expect_used)]
+    Quantity::parse(quantity).expect("a constant quantity")
+}
+
 /// Whether the disk size is asked for as ephemeral storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disk {

@@ -12,7 +12,6 @@ use katabatch::catalog::{Catalog, CatalogError, Freshness};
 use katabatch::clock::{Clock, PacedClock};
 use katabatch::domain::name::{BackendName, Command, JobType, TaskHash};
 use katabatch::domain::outcome::*;
-use katabatch::domain::quantity::Quantity;
 use katabatch::domain::room::{Occupancy, Room};
 use katabatch::domain::task::{Task, WorkloadKey};
 use katabatch::domain::workload::*;
@@ -145,7 +144,6 @@ impl Resolver for FakeResolver {
 }
 
 fn workload(key: WorkloadKey) -> Workload {
-    let quantity = |text| Quantity::parse(text).unwrap();
     Workload {
         key,
         mapping: "LINUX-PREEMPTIBLE-UNPRIVILEGED".into(),
@@ -158,27 +156,7 @@ fn workload(key: WorkloadKey) -> Workload {
         isolation: Isolation::Kata,
         duration: Duration::from_secs(21_600),
         disk_gb: None,
-        profile: Profile {
-            cpu: quantity("2"),
-            memory: quantity("3.75Gi"),
-            shm: quantity("1.9Gi"),
-            disk: Disk::Unrequested,
-            scratch: BTreeMap::new(),
-            privileged: true,
-            host_network: false,
-            host_network_exception: false,
-            dns_policy: "ClusterFirstWithHostNet".into(),
-            runtime_class: "kata".into(),
-            restart: Restart::Upstream,
-            backoff_limit: 0,
-            ttl: Duration::from_secs(100),
-            deadline: None,
-            node_selector: BTreeMap::new(),
-            tolerations: vec![],
-            priority_class: None,
-            env: BTreeMap::new(),
-            labels: BTreeMap::new(),
-        },
+        profile: Profile { ttl: Duration::from_secs(100), ..Profile::default() },
     }
 }
 

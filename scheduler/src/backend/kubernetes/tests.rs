@@ -22,10 +22,9 @@ use crate::backend::Backend as _;
 use crate::clock::PacedClock;
 use crate::domain::input_url::InputUrl;
 use crate::domain::outcome::{Deferral, HoldKind, Outcome, Placed, Scope};
-use crate::domain::quantity::Quantity;
 use crate::domain::room::{Occupancy, Room};
 use crate::domain::task::{Task, WorkloadKey};
-use crate::domain::workload::{Account, Disk, Isolation, Profile, Restart, Workload};
+use crate::domain::workload::{Account, Isolation, Profile, Workload};
 use crate::render::{Policy, Templates};
 
 /// Nothing in these tests takes longer, by the paused clock.
@@ -163,7 +162,6 @@ fn name(n: u32) -> String {
 }
 
 fn workload_for(account: Account) -> Arc<Workload> {
-    let quantity = |text| Quantity::parse(text).expect("a quantity");
     Arc::new(Workload {
         key: task(0).key,
         mapping: "LINUX-PREEMPTIBLE-UNPRIVILEGED".into(),
@@ -176,27 +174,7 @@ fn workload_for(account: Account) -> Arc<Workload> {
         isolation: Isolation::Kata,
         duration: Duration::from_secs(21_600),
         disk_gb: None,
-        profile: Profile {
-            cpu: quantity("2"),
-            memory: quantity("3.75Gi"),
-            shm: quantity("1.9Gi"),
-            disk: Disk::Unrequested,
-            scratch: Default::default(),
-            privileged: true,
-            host_network: false,
-            host_network_exception: false,
-            dns_policy: "ClusterFirstWithHostNet".into(),
-            runtime_class: "kata".into(),
-            restart: Restart::Upstream,
-            backoff_limit: 0,
-            ttl: Duration::from_secs(93_600),
-            deadline: None,
-            node_selector: Default::default(),
-            tolerations: Vec::new(),
-            priority_class: None,
-            env: Default::default(),
-            labels: Default::default(),
-        },
+        profile: Profile { ttl: Duration::from_secs(93_600), ..Profile::default() },
     })
 }
 

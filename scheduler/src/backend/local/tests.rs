@@ -22,9 +22,8 @@ use super::*;
 use crate::clock::SystemClock;
 use crate::domain::input_url::InputUrl;
 use crate::domain::outcome::Placed;
-use crate::domain::quantity::Quantity;
 use crate::domain::task::WorkloadKey;
-use crate::domain::workload::{Account, Disk, Isolation, Profile, Restart, upstream_duration};
+use crate::domain::workload::{Account, Isolation, Profile, upstream_duration};
 
 const DIRECTORY_VARIABLE: &str = "KATABATCH_TEST_SUPERVISE";
 
@@ -167,7 +166,6 @@ fn task(url: &str) -> Task {
 }
 
 fn workload() -> Workload {
-    let quantity = |text| Quantity::parse(text).expect("a quantity");
     Workload {
         key: task("gs://b/o").key,
         mapping: "LINUX-PREEMPTIBLE-UNPRIVILEGED".into(),
@@ -180,27 +178,7 @@ fn workload() -> Workload {
         isolation: Isolation::Kata,
         duration: upstream_duration("fuzz"),
         disk_gb: None,
-        profile: Profile {
-            cpu: quantity("2"),
-            memory: quantity("3.75Gi"),
-            shm: quantity("1.9Gi"),
-            disk: Disk::Unrequested,
-            scratch: BTreeMap::new(),
-            privileged: true,
-            host_network: false,
-            host_network_exception: false,
-            dns_policy: "ClusterFirstWithHostNet".into(),
-            runtime_class: "kata".into(),
-            restart: Restart::Upstream,
-            backoff_limit: 0,
-            ttl: Duration::from_secs(100),
-            deadline: None,
-            node_selector: BTreeMap::new(),
-            tolerations: Vec::new(),
-            priority_class: None,
-            env: BTreeMap::new(),
-            labels: BTreeMap::new(),
-        },
+        profile: Profile { ttl: Duration::from_secs(100), ..Profile::default() },
     }
 }
 
