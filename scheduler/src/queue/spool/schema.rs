@@ -49,10 +49,12 @@ CREATE INDEX quarantine_rejected ON quarantine (rejected_at);
 /// Refuses what is no spool before anything in it is changed.
 pub(super) fn recognise(connection: &Connection) -> Result<(), QueueError> {
     let read = || {
-        let application: i32 =
-            connection.pragma_query_value(None, "application_id", |r| r.get(0))?;
+        // In this order: another process may be making the spool between the two, and sets both in
+        // one transaction. Tables that were there are then never without their mark.
         let tables: i64 =
             connection.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0))?;
+        let application: i32 =
+            connection.pragma_query_value(None, "application_id", |r| r.get(0))?;
         Ok((application, tables))
     };
     match read().map_err(|e| queue_error(&e))? {
