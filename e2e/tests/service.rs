@@ -84,6 +84,7 @@ fn main() -> Result<ExitCode> {
         room::pods_that_were_there_are_counted_over_an_expired_page,
         room::standard_pods_that_were_there_are_counted,
         room::nothing_is_created_while_pods_cant_be_listed,
+        room::two_processes_of_one_scheduler_share_its_room,
         watches::cut_and_expired_watches_lose_nothing_and_nothing_is_over,
         jobs::a_name_that_is_taken_holds_its_task_alone,
         jobs::a_job_being_deleted_is_waited_for,
@@ -110,7 +111,5 @@ fn main() -> Result<ExitCode> {
     };
     let unsaid = "a_missing_right_is_said_in_the_log";
     let suite = suite.test(unsaid, refusals::a_missing_right_is_said_in_the_log).known_to_fail();
-    let shared = "two_processes_of_one_scheduler_share_its_room";
-    let suite = suite.test(shared, room::two_processes_of_one_scheduler_share_its_room);
-    Ok(suite.known_to_fail().main())
+    Ok(suite.main())
 }

@@ -50,8 +50,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Schedule tasks from the configured queues until stopped.
     Run(run::RunArgs),
-    /// Schedule one task, or a file of them, without a queue. Not beside a running scheduler of
-    /// the same namespace: each would count the room for itself.
+    /// Schedule one task, or a file of them, without a queue. Beside a running scheduler
+    /// of the same namespace it waits for the Lease, a minute at most.
     Submit(submit::SubmitArgs),
     /// Print the Job that a task would get.
     Render(render::RenderArgs),

@@ -167,15 +167,21 @@ impl Service {
         }
         keepers.spawn(keep_reloading(Arc::clone(&self.loaded), self.lookups.clone()));
         // On a worker thread, beside the connections that it waits for.
-        let (mut pipeline, stop) = (self.pipeline, shutdown.clone());
-        let mut pipeline = AbortOnDrop(tokio::spawn(async move { pipeline.run(stop).await }));
+        let (mut pipeline, stop) = (self.pipeline, shutdown.child_token());
+        let until = stop.clone();
+        let mut pipeline = AbortOnDrop(tokio::spawn(async move { pipeline.run(until).await }));
         let ended = tokio::select! {
             biased;
             ended = &mut pipeline.0 => match ended {
                 Ok(ended) => Ok(ended?),
                 Err(panic) => Err(ServiceError::Ended(format!("the pipeline ({panic}); it"))),
             },
-            part = parts.join_next(), if !parts.is_empty() => Err(why(part, "a backend")),
+            part = parts.join_next(), if !parts.is_empty() => {
+                // What is leased goes back, so that the next process need not wait for it.
+                stop.cancel();
+                let _ = (&mut pipeline.0).await;
+                Err(why(part, "a backend"))
+            }
             part = keepers.join_next() => {
                 Err(why(part.map(|joined| joined.map(Ok)), "the keeper of leases or of files"))
             }

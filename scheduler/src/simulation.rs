@@ -2,7 +2,8 @@
 //! models of queue and cluster, on a paused clock, with one seed a run.
 //!
 //! Every call to the queue or the API server may be slow, fail, succeed with its answer lost, or be
-//! the place of a crash, after which everything starts anew over what the crash left behind. The
+//! the place of a crash, after which everything starts anew over what the crash left behind; some
+//! runs have two processes of one scheduler, of which one leads. The
 //! contract is checked at each create and ack, and at the end, when the faults have stopped and
 //! every task must have exactly one Job. A failing seed prints its history.
 

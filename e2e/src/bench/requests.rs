@@ -7,7 +7,7 @@ use kube::api::ListParams;
 use crate::{ControlPlane, Namespace};
 
 /// The resources that a scheduler asks for.
-const RESOURCES: [&str; 4] = ["jobs", "pods", "serviceaccounts", "configmaps"];
+const RESOURCES: [&str; 5] = ["jobs", "pods", "serviceaccounts", "configmaps", "leases"];
 
 /// Requests for them so far, whoever made them. Without controllers few others do.
 pub async fn count(plane: &ControlPlane) -> Result<f64> {

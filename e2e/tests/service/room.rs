@@ -1,7 +1,7 @@
 //! Never more than allowed: the pending limit and the live cap, whatever was there before and
 //! whatever can't be seen.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -146,27 +146,45 @@ pub async fn nothing_is_created_while_pods_cant_be_listed(case: Case) -> Result<
     Ok(())
 }
 
-/// A second process of the same scheduler, as while a Deployment rolls over.
+/// A second process of the same scheduler, as while a Deployment rolls over: it waits, and goes on
+/// where the first one ends, at once if that one let go of its Lease.
 pub async fn two_processes_of_one_scheduler_share_its_room(case: Case) -> Result<()> {
     case.plane.require_local("pods that stay pending")?;
     let site = site(&case, stay_pending(8)).await?;
-    let processes = [site.run("one")?, site.run("other")?];
-    eventually("both watch", SOON, || async {
-        let watches = site.proxy.count("watch", "pods");
-        Ok(Seen::when(watches >= 2, || format!("{watches}")))
+    let first = site.run("one")?;
+    let until_watching = |count| {
+        let watches = || site.proxy.count("watch", "pods");
+        eventually("the leader watches", SOON, move || async move {
+            Ok(Seen::when(watches() >= count, || format!("{}", watches())))
+        })
+    };
+    until_watching(1).await?;
+    let second = site.run("other")?;
+    eventually("both look at the Lease", SOON, || async {
+        let looks = site.proxy.count("get", "leases");
+        Ok(Seen::when(looks >= 3, || format!("{looks}")))
     })
     .await?;
     site.farm.fill(40).await?;
-    eventually("the limit is reached", SOON, || async {
-        let jobs = site.jobs().await?.len();
-        Ok(Seen::when(jobs >= 8, || format!("{jobs} Jobs")))
+    site.until_jobs(8, SOON).await?;
+    jobs_stay(&site, 8).await?;
+    ensure!(site.proxy.count("watch", "pods") == 1, "the one that waits watches");
+
+    first.terminate()?;
+    let ended = first.end(SOON).await?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    let since = Instant::now();
+    until_watching(2).await?;
+    ensure!(since.elapsed() < Duration::from_secs(8), "it waited {:?}", since.elapsed());
+    delete_first(&site, 3).await?;
+    eventually("three more are created", SOON, || async {
+        let creates = site.creates().len();
+        Ok(Seen::when(creates == 11, || format!("{creates}")))
     })
     .await?;
     jobs_stay(&site, 8).await?;
-    for process in processes {
-        process.terminate()?;
-        let ended = process.end(SOON).await?;
-        ensure!(ended.code == Some(0), "{ended:?}");
-    }
+    second.terminate()?;
+    let ended = second.end(SOON).await?;
+    ensure!(ended.code == Some(0), "{ended:?}");
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! The Kubernetes backend: one namespace of one cluster, one Job a task.
 //!
 //! [`submit`] makes Jobs, within the account kept by [`ledger`] and the [`window`]; [`watch`] keeps
-//! that account true; [`settle`] clears up lost answers; [`janitor`] deletes what has ended. All of
-//! them know the API server through [`api`] alone, which [`client`] implements. What a Job looks
+//! that account true; [`settle`] clears up lost answers; [`janitor`] deletes what has ended; and
+//! [`leader`] sees to it that one process at a time does any of that. All of them know the API server through [`api`] alone, which [`client`] implements. What a Job looks
 //! like is `render`'s, and what is submitted when is the pipeline's.
 
 mod accounts;
@@ -15,6 +15,7 @@ mod entry;
 #[cfg(any(test, feature = "sim"))]
 pub mod fake;
 mod janitor;
+mod leader;
 mod ledger;
 #[cfg(test)]
 mod ledger_model;
@@ -39,18 +40,19 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::FutureExt as _;
 use futures::future::join_all;
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::accounts::{AccountError, Accounts};
 use self::api::{ApiError, ClusterApi, JobFacts, PodFacts};
 use self::classify::{Verdict, classify};
 use self::janitor::{Janitor, SharedAcks};
+use self::leader::Leader;
 use self::owner::Claim;
 use self::room::Rooms;
 use self::sinks::{JobSink, PodSink};
 use self::slots::Slots;
-use self::submit::Submitter;
+use self::submit::{LANDING, Submitter};
 use self::window::Window;
 use self::workloads::Workloads;
 use super::Backend;
@@ -87,6 +89,8 @@ pub struct Settings {
     pub policy: Policy,
     /// The Job templates.
     pub templates: Arc<Templates>,
+    /// How this process signs the leader's Lease: no other process ever signs so.
+    pub identity: String,
     /// Seeds the spread of retries.
     pub seed: u64,
 }
@@ -109,6 +113,14 @@ pub enum Fatal {
         /// Who we are.
         scheduler: String,
     },
+    /// Another process of this scheduler leads, or may.
+    #[error("this process does not lead the scheduler `{scheduler}` any more: {why}")]
+    LostLease {
+        /// Who we are.
+        scheduler: String,
+        /// What was seen.
+        why: String,
+    },
     /// A part that runs for ever has ended.
     #[error("the Kubernetes backend's {0} ended unexpectedly")]
     Ended(&'static str),
@@ -122,6 +134,8 @@ pub struct KubernetesBackend {
     seed: u64,
     api: Arc<dyn ClusterApi>,
     clock: Arc<dyn Clock>,
+    request_timeout: Duration,
+    leader: Arc<Leader>,
     rooms: Arc<Rooms>,
     slots: Arc<Slots>,
     acks: SharedAcks,
@@ -139,6 +153,8 @@ impl KubernetesBackend {
         let window = Window::new(settings.window, settings.creates_per_second);
         let slots = Slots::new(window, Arc::clone(&clock));
         let acks = SharedAcks::new(&settings.scheduler);
+        let (server, scheduler) = (Arc::clone(&api), &settings.scheduler);
+        let leader = Leader::new(server, Arc::clone(&clock), scheduler, &settings.identity);
         let target =
             Target { namespace: settings.namespace.clone(), scheduler: settings.scheduler.clone() };
         let strict = settings.policy.strict;
@@ -150,6 +166,7 @@ impl KubernetesBackend {
                 clock: Arc::clone(&clock),
                 rooms: Arc::clone(&rooms),
                 slots: Arc::clone(&slots),
+                leader: Arc::clone(&leader),
                 acks: acks.clone(),
                 request_timeout: settings.request_timeout,
             },
@@ -157,6 +174,7 @@ impl KubernetesBackend {
                 Arc::clone(&api),
                 Arc::clone(&clock),
                 acks.clone(),
+                Arc::clone(&leader),
                 &settings.scheduler,
                 settings.retain_finished,
             ),
@@ -166,6 +184,8 @@ impl KubernetesBackend {
             seed: settings.seed,
             api,
             clock,
+            request_timeout: settings.request_timeout,
+            leader,
             rooms,
             slots,
             acks,
@@ -182,17 +202,54 @@ impl KubernetesBackend {
         self.slots.size()
     }
 
-    /// Claims the namespace, then watches, settles and tidies up until `shutdown`.
+    /// Claims the namespace, leads, then watches, settles and tidies up, until `shutdown`.
     ///
     /// # Errors
     /// [`Fatal`] when it can't go on.
     pub async fn run(self: &Arc<Self>, shutdown: CancellationToken) -> Result<(), Fatal> {
-        let started = shutdown.run_until_cancelled(self.start()).await;
-        match started {
-            None => return Ok(()),
-            Some(Err(fatal)) => return Err(fatal),
-            Some(Ok(())) => {}
+        let ended = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => Ok(()),
+            fatal = self.lead() => Err(fatal),
+        };
+        self.rooms.with(|ledger| ledger.jobs_unknown("the backend has stopped".to_owned()));
+        if self.leader.resign() {
+            self.janitor.close().await;
+            if ended.is_ok() {
+                let by_then = self.clock.mono() + self.request_timeout + LANDING;
+                if let Some(landed) = self.rooms.with(|ledger| ledger.landing(by_then)) {
+                    sleep_until(landed).await;
+                }
+                self.leader.release().await;
+            }
         }
+        ended
+    }
+
+    /// Works for as long as this process leads.
+    async fn lead(&self) -> Fatal {
+        if let Err(fatal) = self.claim().await {
+            return fatal;
+        }
+        let tell = |why: &str| self.rooms.with(|ledger| ledger.jobs_unknown(why.to_owned()));
+        let expired = self.leader.acquire(tell).await;
+        tokio::select! {
+            biased;
+            why = self.leader.keep() => {
+                Fatal::LostLease { scheduler: self.scheduler.clone(), why }
+            }
+            part = self.work(expired) => Fatal::Ended(part),
+        }
+    }
+
+    /// Lists, watches, settles and tidies up; the answer is what has ended. After a predecessor
+    /// that may have died while it created, its last creates land first, so that they are listed.
+    async fn work(&self, wait: bool) -> &'static str {
+        if wait {
+            sleep(self.request_timeout).await;
+        }
+        self.leader.begin();
+        self.patiently("the settled watermark could not be read", || self.janitor.resume()).await;
         let (api, rooms, clock) = (&self.api, &self.rooms, &self.clock);
         let jobs =
             JobSink { rooms: Arc::clone(rooms), acks: self.acks.clone(), clock: clock.clone() };
@@ -205,40 +262,45 @@ impl KubernetesBackend {
         };
         let acks = self.acks.clone();
         let settle = settle::settle(Arc::clone(api), Arc::clone(rooms), acks, Arc::clone(clock));
-        let ended = tokio::select! {
+        tokio::select! {
             biased;
-            () = shutdown.cancelled() => None,
-            () = follow_jobs => Some("watch of Jobs"),
-            () = follow_pods => Some("watch of pods"),
-            () = settle => Some("settling of lost answers"),
-            () = self.janitor.run() => Some("janitor"),
-        };
-        rooms.with(|ledger| ledger.jobs_unknown("the backend has stopped".to_owned()));
-        self.janitor.close().await;
-        ended.map_or(Ok(()), |part| Err(Fatal::Ended(part)))
+            () = follow_jobs => "watch of Jobs",
+            () = follow_pods => "watch of pods",
+            () = settle => "settling of lost answers",
+            () = self.janitor.run() => "janitor",
+        }
     }
 
-    /// Claims the namespace and reads the watermark, for as long as it takes.
-    async fn start(&self) -> Result<(), Fatal> {
+    /// Claims the namespace, for as long as it takes.
+    async fn claim(&self) -> Result<(), Fatal> {
+        let claim = || async {
+            match owner::claim(self.api.as_ref(), &self.scheduler).await {
+                Ok(()) => Ok(Ok(())),
+                Err(Claim::Unknown(error)) => Err(error),
+                Err(Claim::Another(owner)) => Ok(Err(Fatal::OwnedByAnother {
+                    namespace: self.namespace.clone(),
+                    owner,
+                    scheduler: self.scheduler.clone(),
+                })),
+            }
+        };
+        self.patiently("the namespace could not be claimed yet", claim).await
+    }
+
+    /// Tries again and again, less often each time; meanwhile the room is unknown for this reason.
+    async fn patiently<T, F>(&self, why_not: &str, attempt: impl Fn() -> F) -> T
+    where
+        F: Future<Output = Result<T, ApiError>>,
+    {
         let mut wait = Duration::from_secs(1);
         loop {
-            let error = match owner::claim(self.api.as_ref(), &self.scheduler).await {
-                Ok(()) => match self.janitor.resume().await {
-                    Ok(()) => return Ok(()),
-                    Err(error) => error,
-                },
-                Err(Claim::Unknown(error)) => error,
-                Err(Claim::Another(owner)) => {
-                    return Err(Fatal::OwnedByAnother {
-                        namespace: self.namespace.clone(),
-                        owner,
-                        scheduler: self.scheduler.clone(),
-                    });
+            match attempt().await {
+                Ok(done) => return done,
+                Err(error) => {
+                    tracing::warn!(backend = %self.name, %error, "can't start yet; trying again");
+                    self.rooms.with(|ledger| ledger.jobs_unknown(format!("{why_not}: {error}")));
                 }
-            };
-            tracing::warn!(backend = %self.name, %error, "can't start yet; trying again");
-            let why = format!("the namespace could not be claimed yet: {error}");
-            self.rooms.with(|ledger| ledger.jobs_unknown(why));
+            }
             sleep(wait).await;
             wait = (wait * 2).min(Duration::from_secs(30));
         }

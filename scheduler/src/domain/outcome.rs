@@ -98,6 +98,8 @@ kinds! {
         LiveLimit = "live_limit",
         /// How much room there is, is not known: nothing is created.
         RoomUnknown = "room_unknown",
+        /// The leader's Lease is not renewed in time: another process may create by now.
+        NotLeader = "not_leader",
         /// The backend asked for a pause (429, Retry-After).
         Throttled = "throttled",
         /// The backend failed (5xx, no answer), bounded retries included.
@@ -180,7 +182,8 @@ impl HoldKind {
         self.is_room()
             || matches!(
                 self,
-                Self::Throttled
+                Self::NotLeader
+                    | Self::Throttled
                     | Self::BackendFailed
                     | Self::BeingDeleted
                     | Self::WebhookFailed

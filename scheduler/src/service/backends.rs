@@ -174,6 +174,7 @@ async fn open_one(
                 retain_finished: backend.retain_finished,
                 policy: Policy { strict: config.policy.strict },
                 templates: Arc::new(templates),
+                identity: identity(),
                 seed: rand::random(),
             };
             Ok(One::Kubernetes(KubernetesBackend::new(api, Arc::clone(clock), settings)))
@@ -193,6 +194,12 @@ async fn open_one(
             Ok(One::Local(opened.map_err(|e| BackendError::Local(name, e))?))
         }
     }
+}
+
+/// The machine or pod, for people, and what no other process has.
+fn identity() -> String {
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    format!("{}_{}", host.to_string_lossy(), uuid::Uuid::new_v4())
 }
 
 /// The templates of a backend: its own directory's, or the embedded ones.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use rand::Rng;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -48,7 +49,7 @@ impl Chaos {
             rng: Mutex::new(ChaCha8Rng::seed_from_u64(seed)),
             history: Mutex::default(),
             start: Instant::now(),
-            calm_after: Duration::from_secs(120),
+            calm_after: Duration::from_secs(180),
             crashes_left: Mutex::new(4),
             crash: Mutex::default(),
         }
@@ -231,6 +232,21 @@ impl ClusterApi for ChaosApi {
     ) -> Result<ConfigMapFacts, ApiError> {
         let work = self.cluster.put_config_map(name, facts);
         self.chaos.around("put config map", |done| self.error(done), work).await
+    }
+
+    async fn get_lease(&self, name: &str) -> Result<Option<LeaseFacts>, ApiError> {
+        let work = self.cluster.get_lease(name);
+        self.chaos.around("get lease", |_| self.error(false), work).await
+    }
+
+    async fn put_lease(
+        &self,
+        name: &str,
+        facts: &LeaseFacts,
+        renewed: Timestamp,
+    ) -> Result<LeaseFacts, ApiError> {
+        let work = self.cluster.put_lease(name, facts, renewed);
+        self.chaos.around("put lease", |done| self.error(done), work).await
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::future::select_all;
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::chaos::{Chaos, ChaosApi, ChaosQueue};
 use crate::backend::kubernetes::fake::FakeCluster;
-use crate::backend::kubernetes::{KubernetesBackend, Settings as BackendSettings};
+use crate::backend::kubernetes::{Fatal, KubernetesBackend, Settings as BackendSettings};
 use crate::catalog::entity::{Job, JobEntities};
 use crate::catalog::{Catalog, CatalogError, Freshness};
 use crate::clock::{Clock, PacedClock};
@@ -142,8 +143,9 @@ impl World {
         Ok(())
     }
 
-    /// Starts a scheduler over the world as it is.
-    fn start(&self, parts: &mut JoinSet<()>) {
+    /// Starts a process of the scheduler over the world as it is.
+    fn start(&self) -> Process {
+        let mut parts = Process::new();
         let api =
             Arc::new(ChaosApi { chaos: Arc::clone(&self.chaos), cluster: self.cluster.clone() });
         let backend = KubernetesBackend::new(
@@ -161,16 +163,19 @@ impl World {
                 retain_finished: Duration::from_secs(600),
                 policy: Policy { strict: false },
                 templates: Arc::clone(&self.templates),
+                identity: format!("process-{}", self.chaos.draw(u64::MAX)),
                 seed: self.chaos.draw(u64::MAX),
             },
         );
         let queue = self.watched_queue();
         let leases = Leases::new(Arc::clone(&queue) as Arc<dyn Queue>, Duration::from_secs(30));
-        parts.spawn(Arc::clone(&leases).run());
-        let running = Arc::clone(&backend);
+        let keeping = Arc::clone(&leases).run();
         parts.spawn(async move {
-            running.run(CancellationToken::new()).await.expect("it can go on");
+            keeping.await;
+            Ok(())
         });
+        let running = Arc::clone(&backend);
+        parts.spawn(async move { running.run(CancellationToken::new()).await });
         let mut pipeline = Pipeline::new(Deps {
             clock: Arc::clone(&self.clock),
             queues: vec![QueueBinding { leases, queue, base_os_version: None, max_panics: 3 }],
@@ -192,23 +197,43 @@ impl World {
         });
         parts.spawn(async move {
             pipeline.run(CancellationToken::new()).await.expect("it can go on");
+            Ok(())
         });
+        parts
     }
 }
 
-/// Runs until everything is done, over all crashes.
+/// One process of the scheduler, by its parts, none of which ends but for a lost Lease.
+type Process = JoinSet<Result<(), Fatal>>;
+
+/// Waits until one of the processes ends, as each may that has lost its Lease: which one.
+async fn next_end(processes: &mut [Process]) -> Result<usize, String> {
+    let ends = processes.iter_mut().map(|process| Box::pin(process.join_next()));
+    let (ended, which, _) = select_all(ends).await;
+    match ended {
+        Some(Ok(Err(Fatal::LostLease { .. }))) => Ok(which),
+        ended => Err(format!("a part ended: {ended:?}")),
+    }
+}
+
+/// Runs until everything is done, over all crashes. One process or, in a third of the runs, two.
 pub async fn run_to_the_end(world: &World) -> Result<(), String> {
     let deadline = tokio::time::Instant::now() + DEADLINE;
+    let count = if world.chaos.draw(3) == 0 { 2 } else { 1 };
     loop {
         let crash = world.chaos.next_crash();
-        let mut parts = JoinSet::new();
-        world.start(&mut parts);
+        let mut processes: Vec<Process> = (0..count).map(|_| world.start()).collect();
         loop {
             let pause = Duration::from_millis(100 + world.chaos.draw(900));
             tokio::select! {
                 biased;
                 () = crash.cancelled() => break,
-                ended = parts.join_next() => return Err(format!("a part ended: {ended:?}")),
+                ended = next_end(&mut processes) => {
+                    let which = ended?;
+                    world.chaos.note(&format!("process {which} has lost its Lease"));
+                    processes[which].shutdown().await;
+                    processes[which] = world.start();
+                }
                 () = tokio::time::sleep(pause) => live(world),
             }
             world.check()?;
@@ -219,8 +244,10 @@ pub async fn run_to_the_end(world: &World) -> Result<(), String> {
                 return Err(format!("not done in time: {} messages left", world.queue.len()));
             }
         }
-        // A crash: everything of this process is gone at once.
-        parts.shutdown().await;
+        // A crash: everything of these processes is gone at once.
+        for process in &mut processes {
+            process.shutdown().await;
+        }
         world.check()?;
     }
 }

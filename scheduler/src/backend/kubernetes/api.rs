@@ -94,6 +94,15 @@ pub struct ConfigMapFacts {
     pub resource_version: String,
 }
 
+/// What is kept of a Lease.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LeaseFacts {
+    /// `spec.holderIdentity`; empty when nobody holds it.
+    pub holder: String,
+    /// `metadata.resourceVersion`, for the next write.
+    pub resource_version: String,
+}
+
 /// One page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
@@ -236,4 +245,14 @@ pub trait ClusterApi: Send + Sync {
         name: &str,
         facts: &ConfigMapFacts,
     ) -> Result<ConfigMapFacts, ApiError>;
+    /// Reads a Lease.
+    async fn get_lease(&self, name: &str) -> Result<Option<LeaseFacts>, ApiError>;
+    /// Writes a Lease as [`put_config_map`](Self::put_config_map) does. `renewed` is written for
+    /// people to read; nothing is decided by it.
+    async fn put_lease(
+        &self,
+        name: &str,
+        facts: &LeaseFacts,
+        renewed: Timestamp,
+    ) -> Result<LeaseFacts, ApiError>;
 }

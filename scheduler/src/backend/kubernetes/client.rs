@@ -11,15 +11,17 @@ use async_trait::async_trait;
 use futures::StreamExt as _;
 use http::{HeaderMap, Method, Request, header};
 use http_body_util::BodyExt as _;
+use jiff::Timestamp;
 use kube::client::Body;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::timeout;
 
 use super::api::{
-    AccountFacts, ApiError, ClusterApi, ConfigMapFacts, EMAIL_ANNOTATION, JobFacts, Page, PodFacts,
-    Sent, Watch,
+    AccountFacts, ApiError, ClusterApi, ConfigMapFacts, EMAIL_ANNOTATION, JobFacts, LeaseFacts,
+    Page, PodFacts, Sent, Watch,
 };
 use super::classify::UNAUTHENTICATED;
+use super::leader::DURATION;
 use super::wire::{self, Facts};
 
 const JSON: &str = "application/json";
@@ -57,6 +59,10 @@ impl KubeApi {
 
     fn jobs(&self) -> String {
         format!("/apis/batch/v1/namespaces/{}/jobs", self.namespace)
+    }
+
+    fn leases(&self) -> String {
+        format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
     }
 
     fn core(&self, kind: &str) -> String {
@@ -170,6 +176,30 @@ impl KubeApi {
         Ok(lines(answer.body).map(|line| line.and_then(|line| wire::event(&line))).boxed())
     }
 
+    /// Creates an object among `all` of its kind, or replaces the one of this version.
+    async fn put<T: Facts>(
+        &self,
+        all: &str,
+        name: &str,
+        resource_version: &str,
+        mut object: serde_json::Value,
+    ) -> Result<T, ApiError> {
+        object["metadata"] = serde_json::json!({
+            "name": name,
+            "labels": { "app.kubernetes.io/managed-by": "katabatch" },
+        });
+        let (method, path) = if resource_version.is_empty() {
+            (Method::POST, all.to_owned())
+        } else {
+            object["metadata"]["resourceVersion"] = resource_version.into();
+            (Method::PUT, format!("{all}/{name}"))
+        };
+        let (path, body) = (self.bounded(&path), object.to_string().into_bytes());
+        let answer = self.ask(method, &path, JSON, Some(body), self.request_timeout).await;
+        let (status, body) = answer?;
+        wire::object(status, &body)
+    }
+
     /// The query that gives the server the bound of a single request.
     fn bounded(&self, path: &str) -> String {
         format!("{path}?timeout={}ms&fieldManager=katabatch", self.request_timeout.as_millis())
@@ -244,27 +274,36 @@ impl ClusterApi for KubeApi {
         name: &str,
         facts: &ConfigMapFacts,
     ) -> Result<ConfigMapFacts, ApiError> {
-        let mut metadata = serde_json::json!({
-            "name": name,
-            "labels": { "app.kubernetes.io/managed-by": "katabatch" },
-        });
-        let all = self.core("configmaps");
-        let (method, path) = if facts.resource_version.is_empty() {
-            (Method::POST, all)
-        } else {
-            metadata["resourceVersion"] = facts.resource_version.as_str().into();
-            (Method::PUT, format!("{all}/{name}"))
-        };
-        let body = serde_json::json!({
+        let object = serde_json::json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": metadata,
             "data": facts.data,
         });
-        let (path, body) = (self.bounded(&path), body.to_string().into_bytes());
-        let answer = self.ask(method, &path, JSON, Some(body), self.request_timeout).await;
-        let (status, body) = answer?;
-        wire::object(status, &body)
+        self.put(&self.core("configmaps"), name, &facts.resource_version, object).await
+    }
+
+    async fn get_lease(&self, name: &str) -> Result<Option<LeaseFacts>, ApiError> {
+        self.get(&format!("{}/{name}", self.leases()), JSON).await
+    }
+
+    async fn put_lease(
+        &self,
+        name: &str,
+        facts: &LeaseFacts,
+        renewed: Timestamp,
+    ) -> Result<LeaseFacts, ApiError> {
+        let holder = (!facts.holder.is_empty()).then_some(facts.holder.as_str());
+        let object = serde_json::json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "spec": {
+                "holderIdentity": holder,
+                "leaseDurationSeconds": DURATION.as_secs(),
+                // A MicroTime is read with exactly six digits.
+                "renewTime": format!("{renewed:.6}"),
+            },
+        });
+        self.put(&self.leases(), name, &facts.resource_version, object).await
     }
 }
 

@@ -5,7 +5,9 @@
 //! bookmarks: pods are made, started and ended by the methods of [`lifecycle`](self). What an API
 //! server checks of a Job's spec is left out.
 
+mod faults;
 mod lifecycle;
+mod pages;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,45 +18,16 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::yield_now;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
+pub use self::faults::{Fault, Verb};
+use self::pages::page_of;
 use super::api::{
-    AccountFacts, ApiError, ClusterApi, ConfigMapFacts, JobFacts, Page, PodFacts, Watch, WatchEvent,
+    AccountFacts, ApiError, ClusterApi, ConfigMapFacts, JobFacts, LeaseFacts, Page, PodFacts,
+    Watch, WatchEvent,
 };
 use super::wire;
 use crate::clock::Clock;
-
-/// A method of [`ClusterApi`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "each is named as its method")]
-pub enum Verb {
-    CreateJob,
-    GetJob,
-    DeleteJob,
-    ListJobs,
-    WatchJobs,
-    ListPods,
-    WatchPods,
-    GetAccount,
-    CreateAccount,
-    GetConfigMap,
-    PutConfigMap,
-}
-
-/// What goes wrong with a call.
-#[derive(Debug, Clone)]
-pub enum Fault {
-    /// Nothing: for a place in a script.
-    Pass,
-    /// It is answered so, and nothing is done.
-    Refuse(ApiError),
-    /// It is done, and answered so: an answer lost on its way, a 504, an empty body.
-    DoneThen(ApiError),
-    /// It is answered so, and done only at [`FakeCluster::land_late`]. For creates of Jobs.
-    Late(ApiError),
-    /// It is done after so long.
-    Slow(Duration),
-}
 
 /// What happened to a kind of object, for watches: versions and events.
 type History<T> = Vec<(u64, WatchEvent<T>)>;
@@ -67,6 +40,7 @@ struct State {
     pods: BTreeMap<String, PodFacts>,
     accounts: BTreeMap<String, AccountFacts>,
     config_maps: BTreeMap<String, ConfigMapFacts>,
+    leases: BTreeMap<String, LeaseFacts>,
     job_history: History<JobFacts>,
     pod_history: History<PodFacts>,
     /// Watches from an older version get a 410.
@@ -217,33 +191,6 @@ impl State {
     }
 }
 
-fn page_of<T: Clone>(
-    pages: &mut BTreeMap<String, Page<T>>,
-    all: impl Iterator<Item = T>,
-    size: usize,
-    version: u64,
-    next: Option<&str>,
-) -> Result<Page<T>, ApiError> {
-    if let Some(token) = next {
-        return pages.remove(token).ok_or_else(|| {
-            ApiError::answered(410, "Expired", "The provided continue parameter is too old")
-        });
-    }
-    let all: Vec<T> = all.collect();
-    let mut chunks: Vec<Vec<T>> = all.chunks(size.max(1)).map(<[T]>::to_vec).collect();
-    if chunks.is_empty() {
-        chunks.push(Vec::new());
-    }
-    let token = |n: usize| format!("{version}/{n}");
-    let last = chunks.len() - 1;
-    let made = chunks.into_iter().enumerate().map(|(n, items)| {
-        let next = (n < last).then(|| token(n + 1));
-        (token(n), Page { items, next, resource_version: version.to_string() })
-    });
-    pages.extend(made);
-    pages.remove(&token(0)).ok_or_else(|| ApiError::lost("no first page"))
-}
-
 /// How often a quiet watch gets a bookmark.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
@@ -262,6 +209,7 @@ impl FakeCluster {
                 return None;
             }
             let mut changed = cluster.changed.subscribe();
+            let mut quiet_until = Instant::now() + BOOKMARK_EVERY;
             loop {
                 let muted = {
                     let state = cluster.lock();
@@ -282,7 +230,11 @@ impl FakeCluster {
                     }
                     state.muted
                 };
-                if timeout(BOOKMARK_EVERY, changed.changed()).await.is_err() && !muted {
+                if timeout_at(quiet_until, changed.changed()).await.is_ok() {
+                    continue;
+                }
+                quiet_until += BOOKMARK_EVERY;
+                if !muted {
                     let version = cluster.lock().version;
                     let bookmark = WatchEvent::Bookmark(version.to_string());
                     return Some((Ok(bookmark), (cluster, at, false)));
@@ -383,6 +335,33 @@ impl ClusterApi for FakeCluster {
                     let data = facts.data.clone();
                     let written = ConfigMapFacts { data, resource_version: state.bump() };
                     state.config_maps.insert(name.to_owned(), written.clone());
+                    Ok(written)
+                }
+            }
+        })
+        .await
+    }
+
+    async fn get_lease(&self, name: &str) -> Result<Option<LeaseFacts>, ApiError> {
+        self.call(Verb::GetLease, |state| Ok(state.leases.get(name).cloned())).await
+    }
+
+    async fn put_lease(
+        &self,
+        name: &str,
+        facts: &LeaseFacts,
+        _: Timestamp,
+    ) -> Result<LeaseFacts, ApiError> {
+        self.call(Verb::PutLease, |state| {
+            match state.leases.get(name).map(|found| &found.resource_version) {
+                None if !facts.resource_version.is_empty() => Err(not_found("leases", name)),
+                Some(version) if *version != facts.resource_version => {
+                    Err(conflict("Conflict", name))
+                }
+                _ => {
+                    let resource_version = state.bump();
+                    let written = LeaseFacts { resource_version, ..facts.clone() };
+                    state.leases.insert(name.to_owned(), written.clone());
                     Ok(written)
                 }
             }

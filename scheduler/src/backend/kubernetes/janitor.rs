@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::acks::Acks;
 use super::api::{ApiError, ClusterApi, ConfigMapFacts};
+use super::leader::Leader;
 use crate::clock::Clock;
 
 /// How often it looks.
@@ -45,6 +46,7 @@ pub struct Janitor {
     api: Arc<dyn ClusterApi>,
     clock: Arc<dyn Clock>,
     acks: SharedAcks,
+    leader: Arc<Leader>,
     config_map: String,
     retain: Duration,
 }
@@ -55,10 +57,11 @@ impl Janitor {
         api: Arc<dyn ClusterApi>,
         clock: Arc<dyn Clock>,
         acks: SharedAcks,
+        leader: Arc<Leader>,
         scheduler: &str,
         retain: Duration,
     ) -> Self {
-        Self { api, clock, acks, config_map: format!("katabatch-{scheduler}"), retain }
+        Self { api, clock, acks, leader, config_map: format!("katabatch-{scheduler}"), retain }
     }
 
     /// Reads the stored watermark; before the first list.
@@ -76,6 +79,10 @@ impl Janitor {
         let mut looks: u32 = 0;
         loop {
             sleep(EVERY).await;
+            // A watermark of ours says nothing of what another leader has made by now.
+            if !self.leader.may_create() {
+                continue;
+            }
             while self.sweep().await == BATCH {}
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(WRITE_EVERY)

@@ -150,6 +150,13 @@ impl Ledger {
         });
     }
 
+    /// Until when a create can still take effect that was sent and not answered. `under_way` is
+    /// that time for those that are under way.
+    pub fn landing(&self, under_way: Instant) -> Option<Instant> {
+        let of = |entry: &Entry| if entry.flights > 0 { Some(under_way) } else { entry.lost };
+        self.entries.values().filter_map(of).max().map(|at| at.min(under_way))
+    }
+
     /// The names that a GET should settle now: an answer was lost, or the watch is silent of it.
     pub fn due(&self, now: Instant) -> Vec<String> {
         self.entries.iter().filter(|(_, e)| e.is_due(now)).map(|(name, _)| name.clone()).collect()

@@ -27,6 +27,9 @@ pub const PERMISSIONS: &[(&str, &str, &str)] = &[
     ("create", "", "configmaps"),
     ("get", "", "configmaps"),
     ("update", "", "configmaps"),
+    ("create", "coordination.k8s.io", "leases"),
+    ("get", "coordination.k8s.io", "leases"),
+    ("update", "coordination.k8s.io", "leases"),
 ];
 
 /// A cluster's namespace, to be asked.

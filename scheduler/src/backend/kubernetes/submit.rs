@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use super::api::{ApiError, ClusterApi, JobFacts};
 use super::classify::{Verdict, classify};
 use super::janitor::SharedAcks;
+use super::leader::Leader;
 use super::ledger::Full;
 use super::room::{Flight, Rooms};
 use super::settle::UNSEEN;
@@ -28,10 +29,12 @@ const TRIES: u32 = 3;
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// How long after its timeout a POST may still take effect: the server is told the same timeout,
 /// and its store's last write may follow it by a moment.
-const LANDING: Duration = Duration::from_secs(1);
+pub const LANDING: Duration = Duration::from_secs(1);
 
 /// When to try a task again that was held for what a moment may change.
 const SOON: Duration = Duration::from_secs(5);
+/// When to try again while the leader's Lease is late.
+const LEADS_SOON: Duration = Duration::from_secs(1);
 /// When to try again what only a person can change.
 const LATER: Duration = Duration::from_secs(60);
 
@@ -45,6 +48,8 @@ pub struct Submitter {
     pub rooms: Arc<Rooms>,
     /// The window.
     pub slots: Arc<Slots>,
+    /// Who may create.
+    pub leader: Arc<Leader>,
     /// The Jobs whose acks are awaited.
     pub acks: SharedAcks,
     /// How long a POST may take; the API calls themselves hold it.
@@ -173,6 +178,11 @@ impl Submitter {
             Ok(slot) => slot,
             Err(pause) => return Step::Done(self.paused(&pause)),
         };
+        if !self.leader.may_create() {
+            let text = "this process may not lead any more: its Lease was not renewed in time";
+            let outcome = deferred(Scope::Backend, HoldKind::NotLeader, text, LEADS_SOON);
+            return Step::Done(outcome);
+        }
         flight.sending(self.clock.mono() + self.request_timeout + LANDING);
         match self.api.create_job(name, body.to_vec()).await {
             Ok(facts) if facts.name == name => {

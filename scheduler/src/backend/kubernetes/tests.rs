@@ -4,10 +4,12 @@
 mod accounts;
 mod client;
 mod creating;
+mod leader;
 mod lifecycle;
 mod limits;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -56,6 +58,7 @@ fn settings() -> Settings {
         retain_finished: Duration::from_secs(600),
         policy: Policy { strict: false },
         templates: Arc::new(Templates::embedded().expect("the templates")),
+        identity: "process".into(),
         seed: 7,
     }
 }
@@ -65,6 +68,9 @@ impl Farm {
     fn begin(cluster: FakeCluster, settings: Settings) -> Self {
         let epoch: Timestamp = "2026-11-30T10:00:00Z".parse().expect("a date");
         let clock = Arc::new(PacedClock::starting_at(epoch));
+        static PROCESSES: AtomicU32 = AtomicU32::new(0);
+        let process = PROCESSES.fetch_add(1, Ordering::Relaxed);
+        let settings = Settings { identity: format!("process-{process}"), ..settings };
         let backend = KubernetesBackend::new(Arc::new(cluster.clone()), clock, settings);
         let stop = CancellationToken::new();
         let running = tokio::spawn({

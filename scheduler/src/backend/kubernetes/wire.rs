@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::api::{
-    AccountFacts, ApiError, ConfigMapFacts, JobFacts, OwnerJob, Page, PodFacts, Progress,
-    WatchEvent,
+    AccountFacts, ApiError, ConfigMapFacts, JobFacts, LeaseFacts, OwnerJob, Page, PodFacts,
+    Progress, WatchEvent,
 };
 use crate::domain::name::TaskHash;
 
@@ -180,6 +180,30 @@ impl Facts for ConfigMapFacts {
     fn from_wire(WireConfigMap { metadata, data }: WireConfigMap) -> Option<Self> {
         let resource_version = metadata.resource_version;
         Some(Self { data: data.unwrap_or_default(), resource_version })
+    }
+}
+
+/// A Lease.
+#[derive(Debug, Deserialize)]
+pub(super) struct WireLease {
+    metadata: Meta,
+    #[serde(default)]
+    spec: LeaseSpec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LeaseSpec {
+    #[serde(default)]
+    holder_identity: Option<String>,
+}
+
+impl Facts for LeaseFacts {
+    type Wire = WireLease;
+
+    fn from_wire(WireLease { metadata, spec }: WireLease) -> Option<Self> {
+        let resource_version = metadata.resource_version;
+        Some(Self { holder: spec.holder_identity.unwrap_or_default(), resource_version })
     }
 }
 

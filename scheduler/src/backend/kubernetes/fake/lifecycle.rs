@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::super::api::{AccountFacts, ConfigMapFacts, JobFacts, OwnerJob, PodFacts, Progress};
+use super::super::api::{
+    AccountFacts, ConfigMapFacts, JobFacts, LeaseFacts, OwnerJob, PodFacts, Progress,
+};
 use super::{FakeCluster, Fault, State, Verb};
 
 impl FakeCluster {
@@ -111,6 +113,19 @@ impl FakeCluster {
     /// A ConfigMap as it is.
     pub fn config_map(&self, name: &str) -> Option<ConfigMapFacts> {
         self.lock().config_maps.get(name).cloned()
+    }
+
+    /// A Lease as it is.
+    pub fn lease(&self, name: &str) -> Option<LeaseFacts> {
+        self.lock().leases.get(name).cloned()
+    }
+
+    /// Somebody has written their name into a Lease.
+    pub fn set_lease(&self, name: &str, holder: &str) {
+        self.at_once(|state| {
+            let facts = LeaseFacts { holder: holder.to_owned(), resource_version: state.bump() };
+            state.leases.insert(name.to_owned(), facts);
+        });
     }
 
     /// A ConfigMap has this value.
