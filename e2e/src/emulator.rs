@@ -5,7 +5,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
@@ -27,7 +27,8 @@ const HINT: &str = "install Java 17 and the Google Cloud SDK with its component 
 pub struct PubSubEmulator {
     jar: PathBuf,
     port: u16,
-    component: Option<Component>,
+    // A process can be waited for by one thread only.
+    component: Mutex<Option<Component>>,
     // Last: the folder goes after the process that writes into it.
     dir: RunDir,
 }
@@ -49,7 +50,7 @@ impl PubSubEmulator {
             .and_then(|listener| listener.local_addr())
             .context("find a free port")?
             .port();
-        let mut emulator = Self { jar, port, component: None, dir };
+        let emulator = Self { jar, port, component: Mutex::default(), dir };
         emulator.start_again().await?;
         Ok(emulator)
     }
@@ -63,8 +64,8 @@ impl PubSubEmulator {
     ///
     /// # Errors
     /// When it outlives even that.
-    pub fn kill(&mut self) -> Result<()> {
-        match self.component.take() {
+    pub fn kill(&self) -> Result<()> {
+        match self.component().take() {
             Some(mut component) => component.finish(Instant::now()),
             None => Ok(()),
         }
@@ -74,7 +75,7 @@ impl PubSubEmulator {
     ///
     /// # Errors
     /// When it does not, with the end of its log.
-    pub async fn start_again(&mut self) -> Result<()> {
+    pub async fn start_again(&self) -> Result<()> {
         let dir = self.dir.path();
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let arguments = [
@@ -93,9 +94,14 @@ impl PubSubEmulator {
             let answer = get(port).await?;
             Ok(Seen::when(answer.contains("200 OK"), || answer))
         });
-        let log = started.await.map_err(|e| anyhow!("{e:#}\n{}", component.log_tail(20)));
-        self.component = Some(component);
+        let started = started.await;
+        let log = started.map_err(|e| anyhow!("{e:#}\n{}", component.log_tail(20)));
+        *self.component() = Some(component);
         log
+    }
+
+    fn component(&self) -> MutexGuard<'_, Option<Component>> {
+        self.component.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

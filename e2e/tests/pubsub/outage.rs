@@ -12,7 +12,7 @@ use crate::world::{LEASE, PATIENCE, World, ids, lease};
 const WAIT: Duration = Duration::from_secs(2);
 
 pub async fn killed() -> Result<()> {
-    let mut world = World::new().await?;
+    let world = World::new().await?;
     world.publish(50, &[]).await?;
     let queue = world.queue();
     let taken = lease(&queue, 50, LEASE).await?;

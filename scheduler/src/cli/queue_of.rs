@@ -1,7 +1,7 @@
 //! Which queue `katabatch queue` works on: the spool or the queue named, or the configuration's only
 //! one.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
@@ -32,7 +32,7 @@ pub async fn run(config: &Path, args: QueueArgs) -> anyhow::Result<Exit> {
     }
 }
 
-async fn on_spool(path: &PathBuf, args: &QueueArgs) -> Exit {
+async fn on_spool(path: &Path, args: &QueueArgs) -> Exit {
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
     match Spool::open(path, "spool".into(), Arc::new(SystemClock)) {
         Ok(spool) => queue::run(&spool, &args.command, &mut out, &mut err).await,

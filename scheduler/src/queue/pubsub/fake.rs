@@ -124,7 +124,15 @@ impl Wire for Fake {
             let mut state = self.state();
             state.asked.push((Instant::now(), Asked::Pull(max)));
             state.pulling += 1;
-            state.answers.pop_front()
+            let answer = state.answers.pop_front();
+            if let Some(Answer(after, Ok(n))) = &answer
+                && *n > max
+            {
+                // What one pull has no place for is the next one's.
+                let rest = Answer(*after, Ok(n - max));
+                state.answers.push_front(rest);
+            }
+            answer
         };
         let empty = Answer(within.saturating_sub(Duration::from_secs(1)), Ok(0));
         let Answer(after, result) = answer.unwrap_or(empty);

@@ -24,6 +24,9 @@ use crate::queue::QueueError;
 
 /// The most pulls at once.
 const WINDOW_MOST: usize = 8;
+/// So many wait on an idle queue: the emulator looks for new messages every 50 ms for each pull, and
+/// of several one looks soon. The API's own advice for low latency is the same.
+const WINDOW_IDLE: usize = 4;
 /// The most messages that a pull asks for; the API takes 1,000.
 const ASK_MOST: usize = 1_000;
 /// So many messages in one answer say that more are waiting: real servers answer with few.
@@ -87,7 +90,7 @@ impl Pulls {
             wire,
             patience: Patience::new(Arc::clone(&clock)),
             clock,
-            state: Mutex::new(State { window: 1, ..State::default() }),
+            state: Mutex::new(State { window: WINDOW_IDLE, ..State::default() }),
             changed: Notify::new(),
             closed: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -128,7 +131,8 @@ impl Pulls {
                     return Ok(Vec::new());
                 }
                 self.top_up(&mut state, n, seconds, pull_for);
-                state.rest_until.filter(|_| state.pulls == 0)
+                let now = self.clock.mono();
+                state.rest_until.filter(|until| *until > now)
             };
             tokio::select! {
                 biased;
@@ -155,7 +159,7 @@ impl Pulls {
             changed.as_mut().enable();
             {
                 let mut state = self.lock();
-                if state.arrived.len() >= n || state.window == 1 {
+                if state.arrived.len() >= n || state.window <= WINDOW_IDLE {
                     return;
                 }
                 self.top_up(&mut state, n, seconds, pull_for);
@@ -228,9 +232,11 @@ impl Pulls {
         {
             let mut state = self.lock();
             (state.pause, state.rest_until) = (Duration::ZERO, None);
-            if n >= MANY.min(pull.ask.div_ceil(2)) {
-                state.window = (state.window * 2).min(WINDOW_MOST);
-            }
+            state.window = if n >= MANY.min(pull.ask.div_ceil(2)) {
+                (state.window * 2).min(WINDOW_MOST)
+            } else {
+                state.window.max(WINDOW_IDLE)
+            };
             state.arrived.extend(leased);
         }
         drop(under_way);
@@ -262,11 +268,12 @@ impl Pulls {
         let now = self.clock.mono();
         let mut state = self.lock();
         state.empty += 1;
-        state.window = (state.window / 2).max(1);
         if now.saturating_duration_since(started) < AT_ONCE {
             state.pause = (state.pause * 2).clamp(PAUSE, PAUSE_MOST);
             state.rest_until = Some(now + state.pause);
+            state.window = 1;
         } else {
+            state.window = (state.window / 2).max(WINDOW_IDLE);
             (state.pause, state.rest_until) = (Duration::ZERO, None);
         }
     }

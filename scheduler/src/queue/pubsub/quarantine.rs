@@ -51,7 +51,7 @@ pub async fn list(quarantine: &dyn Wire) -> Result<Vec<Record>, QueueError> {
         records.push(record);
     }
     give_back(quarantine, &ids).await;
-    records.sort_by(|a, b| b.about.rejected_at.cmp(&a.about.rejected_at));
+    records.sort_by_key(|record| std::cmp::Reverse(record.about.rejected_at));
     Ok(records)
 }
 
