@@ -136,7 +136,7 @@ impl Wire for Fake {
         };
         let empty = Answer(within.saturating_sub(Duration::from_secs(1)), Ok(0));
         let Answer(after, result) = answer.unwrap_or(empty);
-        tokio::time::sleep(after).await;
+        tokio::time::sleep_until(Instant::now() + after).await;
         let mut state = self.state();
         state.pulling -= 1;
         let n = result?.min(max);
@@ -154,7 +154,7 @@ impl Wire for Fake {
         let takes = self.state().ack_takes;
         let asked = Asked::Ack(ids.to_vec());
         let answer = self.answer(asked, ids, |state| state.ack_faults.pop_front());
-        tokio::time::sleep(takes).await;
+        tokio::time::sleep_until(Instant::now() + takes).await;
         answer
     }
 
