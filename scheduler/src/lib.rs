@@ -15,6 +15,7 @@ pub mod demo;
 pub mod domain;
 pub mod flags;
 pub mod gate;
+pub mod gcp;
 pub mod located;
 pub mod pipeline;
 pub mod queue;

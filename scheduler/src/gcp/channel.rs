@@ -1,0 +1,157 @@
+//! Channels to Google's gRPC APIs: to the real endpoint with the application-default credentials,
+//! or to an emulator without any.
+//!
+//! A channel connects when it is first used and again whenever its connection broke, so opening
+//! one fails only on what is written wrong. It knows no API: the generated clients take a channel.
+
+use std::time::Duration;
+
+use gcloud_sdk::google_cloud_auth::credentials::anonymous;
+use gcloud_sdk::tonic::transport::{Channel as Bare, ClientTlsConfig, Endpoint as Transport};
+use gcloud_sdk::{GoogleAuthHeaders, GoogleAuthMiddleware, GoogleAuthMiddlewareLayer};
+use tower::Layer;
+
+/// A channel that adds credentials to each request. Cheap to clone; clones share the connection.
+pub type Channel = GoogleAuthMiddleware;
+
+/// The longest that a connection may take to come up.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// How often a real endpoint's connection is asked whether it lives, and how long it may take to
+/// answer: without, one that was cut silently would hang its requests until their timeouts.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PONG_WITHIN: Duration = Duration::from_secs(10);
+
+/// Why a channel can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ChannelError {
+    /// The address is none.
+    #[error("`{0}` is no endpoint; write https://HOST, or http://HOST:PORT for an emulator")]
+    Address(String),
+    /// The credentials can't be used.
+    #[error(
+        "the application-default credentials can't be used: {0}; run `gcloud auth \
+         application-default login`, or give this workload a Google service account"
+    )]
+    Credentials(String),
+}
+
+/// Where an API is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    url: String,
+}
+
+impl Endpoint {
+    /// The endpoint that is configured; else the one that the emulator's variable names, as
+    /// Google's own clients take it (`localhost:8085`); else Google's.
+    pub fn choose(configured: Option<&str>, emulator: Option<&str>, google: &str) -> Self {
+        let url = match (given(configured), given(emulator)) {
+            (Some(url), _) => url.to_owned(),
+            (None, Some(host)) if host.contains("://") => host.to_owned(),
+            (None, Some(host)) => format!("http://{host}"),
+            (None, None) => google.to_owned(),
+        };
+        Self { url }
+    }
+
+    /// Its address.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether credentials are sent: never over a connection that anyone can read.
+    pub fn is_authenticated(&self) -> bool {
+        self.url.starts_with("https://")
+    }
+
+    /// Opens a channel to it. Must be called inside of a tokio runtime, since the credentials
+    /// refresh themselves there.
+    ///
+    /// # Errors
+    /// The address is none, or there are credentials that can't be read.
+    pub async fn open(&self) -> Result<Channel, ChannelError> {
+        let bare = self.connect_lazily()?;
+        let headers = if self.is_authenticated() {
+            GoogleAuthHeaders::from_adc().await.map_err(|e| ChannelError::Credentials(text(&e)))?
+        } else {
+            GoogleAuthHeaders::from(anonymous::Builder::new().build())
+        };
+        let layer = GoogleAuthMiddlewareLayer::new(headers, None)
+            .map_err(|e| ChannelError::Credentials(text(&e)))?;
+        Ok(layer.layer(bare))
+    }
+
+    fn connect_lazily(&self) -> Result<Bare, ChannelError> {
+        let wrong = || ChannelError::Address(self.url.clone());
+        if !self.is_authenticated() && !self.url.starts_with("http://") {
+            return Err(wrong());
+        }
+        let transport = Transport::from_shared(self.url.clone())
+            .map_err(|_| wrong())?
+            .connect_timeout(CONNECT_WITHIN)
+            .tcp_nodelay(true);
+        if !self.is_authenticated() {
+            return Ok(transport.connect_lazy());
+        }
+        let transport = transport
+            .http2_keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PONG_WITHIN)
+            .keep_alive_while_idle(true)
+            .tls_config(ClientTlsConfig::new().with_webpki_roots())
+            .map_err(|_| wrong())?;
+        Ok(transport.connect_lazy())
+    }
+}
+
+/// A setting that says something.
+fn given(text: Option<&str>) -> Option<&str> {
+    text.map(str::trim).filter(|text| !text.is_empty())
+}
+
+/// An error with its causes, credentials taken out.
+fn text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    crate::domain::redact::redact(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configured_endpoint_wins_over_the_emulators_and_that_over_googles() {
+        let google = "https://pubsub.googleapis.com";
+        for (configured, emulator, expect, authenticated) in [
+            (None, None, google, true),
+            (None, Some(""), google, true),
+            (None, Some("localhost:8085"), "http://localhost:8085", false),
+            (None, Some("[::1]:8085"), "http://[::1]:8085", false),
+            (None, Some("http://x:1"), "http://x:1", false),
+            (Some("http://y:1"), Some("x:1"), "http://y:1", false),
+            (Some("https://y"), Some("x:1"), "https://y", true),
+        ] {
+            let endpoint = Endpoint::choose(configured, emulator, google);
+            assert_eq!((endpoint.url(), endpoint.is_authenticated()), (expect, authenticated));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_none_says_what_one_is() {
+        for wrong in ["pubsub.googleapis.com", "ftp://x", "http://", "http://a b", "https://"] {
+            let opened = Endpoint::choose(Some(wrong), None, "").open().await;
+            let error = opened.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains("write https://HOST"), "{wrong}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn opening_a_channel_to_an_emulator_needs_neither_it_nor_credentials() {
+        let endpoint = Endpoint::choose(None, Some("127.0.0.1:1"), "");
+        assert!(endpoint.open().await.is_ok());
+    }
+}
