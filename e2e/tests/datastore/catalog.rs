@@ -30,13 +30,7 @@ pub async fn thirty_one_job_types_are_all_found(flavour: Flavour) -> Result<()> 
         let project = format!("p{n}");
         let environment = format!("PROJECT_NAME = {project}\nDISK_SIZE_GB = None\n");
         let templates = ["libfuzzer", "gone"];
-        entities.push(ndb::job(
-            name.as_str(),
-            "LINUX",
-            &environment,
-            &templates,
-            Some(&project),
-        ));
+        entities.push(ndb::job(name.as_str(), "LINUX", &environment, &templates, Some(&project)));
         if n % 2 == 0 {
             entities.push(ndb::project(&project, Some("ubuntu-24-04")));
         }
@@ -74,9 +68,10 @@ pub async fn every_oss_fuzz_job_type_is_looked_up() -> Result<()> {
         let mut cells = line.split(',');
         let (Some(name), Some(project)) = (cells.next(), cells.next()) else { continue };
         projects.insert(project, ());
-        let environment =
-            format!("RELEASE_BUILD_BUCKET_PATH = clusterfuzz-builds/{project}/x.zip\n\
-                     PROJECT_NAME = {project}\nMANAGED = True\nDISK_SIZE_GB = None\n");
+        let environment = format!(
+            "RELEASE_BUILD_BUCKET_PATH = clusterfuzz-builds/{project}/x.zip\n\
+                     PROJECT_NAME = {project}\nMANAGED = True\nDISK_SIZE_GB = None\n"
+        );
         entities.push(ndb::job(name, "LINUX", &environment, &["libfuzzer"], Some(project)));
     }
     let count = entities.len();
@@ -94,7 +89,9 @@ pub async fn every_oss_fuzz_job_type_is_looked_up() -> Result<()> {
         let found = catalog.look_up(&names, Freshness::Fresh).await?;
         eprintln!("{} job types looked up ({round}) in {:?}", found.len(), started.elapsed());
         let whole = found.values().filter(|entities| {
-            entities.jobs.len() == 1 && entities.templates.len() == 1 && entities.projects.len() == 1
+            entities.jobs.len() == 1
+                && entities.templates.len() == 1
+                && entities.projects.len() == 1
         });
         ensure!(whole.count() == count);
     }

@@ -61,8 +61,7 @@ fn entity<const N: usize>(
     properties: [(&str, Value); N],
 ) -> Entity {
     let id_type = name.map(|name| IdType::Name(name.to_owned()));
-    let partition =
-        PartitionId { project_id: PROJECT.to_owned(), ..PartitionId::default() };
+    let partition = PartitionId { project_id: PROJECT.to_owned(), ..PartitionId::default() };
     Entity {
         key: Some(Key {
             partition_id: Some(partition),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared, WeakShared};
+use futures::future::{BoxFuture, Shared, WeakShared, join_all};
 use tokio::time::Instant;
 
 use super::entity::JobEntities;
@@ -24,6 +24,8 @@ use crate::domain::name::JobType;
 const DOUBTFUL_FOR: Duration = Duration::from_secs(10);
 /// After a failed look-up older answers are given at once for so long, without asking again.
 const SOURCE_RESTS: Duration = Duration::from_secs(5);
+/// Who has an older answer to go by waits for a new one no longer than this.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two warnings that older answers are in use.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
@@ -159,10 +161,13 @@ impl<C: Catalog + 'static> CachedCatalog<C> {
         let mut memory = self.memory();
         let rests = |failed: &Instant| now.saturating_duration_since(*failed) < SOURCE_RESTS;
         let failure = memory.failure.as_ref().filter(|(at, _)| rests(at)).map(|(_, e)| e.clone());
-        let mut plan = Plan { known: Entities::new(), flights: Vec::new(), failure };
+        let mut plan =
+            Plan { known: Entities::new(), flights: Vec::new(), failure, older_will_do: true };
         let mut wanted = BTreeSet::new();
         for name in names {
-            match memory.answers.get(name) {
+            let kept = memory.answers.get(name);
+            plan.older_will_do &= kept.is_some_and(|kept| kept.is_usable(&self.bounds, now));
+            match kept {
                 Some(kept) if kept.is_good(&self.bounds, now) => {
                     plan.known.insert(name.clone(), kept.entities.clone());
                     continue;
@@ -192,6 +197,24 @@ impl<C: Catalog + 'static> CachedCatalog<C> {
             plan.flights.push(flight);
         }
         plan
+    }
+
+    /// The answers of look-ups under way. One that takes long counts as failed where older answers
+    /// will do, and ends unless somebody else waits for it.
+    async fn arrivals(&self, flights: Vec<Flight>, older_will_do: bool) -> Vec<Answer> {
+        let answers = join_all(flights);
+        if !older_will_do {
+            return answers.await;
+        }
+        match tokio::time::timeout(PATIENCE, answers).await {
+            Ok(answers) => answers,
+            Err(_) => {
+                let late = format!("no answer within {} s", PATIENCE.as_secs());
+                let error = CatalogError(late);
+                self.memory().failure = Some((self.clock.mono(), error.clone()));
+                vec![Err(error)]
+            }
+        }
     }
 
     /// Fills in what the source did not say from older answers. A job type without one gets the
@@ -244,6 +267,8 @@ struct Plan {
     flights: Vec<Flight>,
     /// Why the source isn't asked for what older answers will do for.
     failure: Option<CatalogError>,
+    /// All that was asked for has an older answer that may be used.
+    older_will_do: bool,
 }
 
 #[async_trait]
@@ -257,8 +282,8 @@ impl<C: Catalog + 'static> Catalog for CachedCatalog<C> {
             let found = self.flight(job_types.to_vec(), freshness).await?;
             return Ok(Arc::unwrap_or_clone(found));
         }
-        let Plan { mut known, flights, mut failure } = self.plan(job_types);
-        for answer in futures::future::join_all(flights).await {
+        let Plan { mut known, flights, mut failure, older_will_do } = self.plan(job_types);
+        for answer in self.arrivals(flights, older_will_do).await {
             match answer {
                 Ok(found) => {
                     let wanted = job_types.iter();

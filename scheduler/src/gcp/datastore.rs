@@ -34,7 +34,7 @@ const MOST_VALUES: usize = 30;
 /// and asking for it is an error.
 const LONGEST_INDEXED: usize = 1_500;
 /// So many queries at once: enough to hide the way there, few enough to disturb nobody.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 4;
 
 /// Why Datastore doesn't answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

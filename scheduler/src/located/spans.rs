@@ -9,6 +9,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
+use super::tree::options;
+
 /// A value and its bytes in the document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spot {
@@ -32,12 +34,7 @@ pub enum Spots {
 impl Spot {
     /// Reads one document; `None` when it can't be.
     pub fn parse(text: &str) -> Option<Self> {
-        let options = serde_saphyr::options! {
-            duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
-            null_as_string: true,
-            with_snippet: false,
-        };
-        serde_saphyr::from_str_with_options::<Raw>(text, options).ok().map(Raw::place)
+        serde_saphyr::from_str_with_options::<Raw>(text, options()).ok().map(Raw::place)
     }
 
     /// The entries of a mapping; of anything else, none.

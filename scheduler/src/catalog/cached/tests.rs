@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures::future::join_all;
 use tokio::sync::Notify;
 
 use super::*;
@@ -142,6 +141,21 @@ async fn a_source_that_is_down_is_stood_in_for_by_old_answers_up_to_their_age() 
     assert!(ask(&catalog, &["a"]).await.is_err());
     catalog.source().set_down(false);
     assert!(ask(&catalog, &["a"]).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_hangs_is_waited_for_only_where_there_is_no_older_answer() {
+    let catalog = cached(Source { gate: Some(Notify::new()), ..Source::default() });
+    catalog.source().gate.as_ref().expect("a gate").notify_one();
+    ask(&catalog, &["a"]).await.expect("an answer");
+    pass(61).await;
+    let started = Instant::now();
+    ask(&catalog, &["a"]).await.expect("an old answer");
+    assert_eq!(started.elapsed(), PATIENCE);
+    let mut new = Box::pin(ask(&catalog, &["new"]));
+    assert!(tokio::time::timeout(PATIENCE * 10, &mut new).await.is_err());
+    catalog.source().gate.as_ref().expect("a gate").notify_one();
+    assert!(new.await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

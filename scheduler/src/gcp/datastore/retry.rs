@@ -4,14 +4,18 @@ use std::fmt;
 use std::time::Duration;
 
 use gcloud_sdk::tonic::{Code, Status};
+use tokio::time::Instant;
 
 use super::DatastoreError;
 use crate::domain::redact::redact;
 
-/// The waits between the tries of one call. Together with the calls' own limit a call fails within
-/// some 22 s at the most, and within 2 s where nobody listens.
+/// The waits between the tries of one call: where nobody listens it fails within 2 s.
 const WAITS: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1_500)];
+
+/// No new try begins later than this after the first: where nothing at all is answered, two tries
+/// that run into their own limit are the most.
+const TRY_FOR: Duration = Duration::from_secs(12);
 
 /// What became of a call in the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,11 +84,14 @@ fn is_transient(code: Code) -> bool {
 }
 
 /// How often one call may still be made again.
-pub(super) struct Tries(std::slice::Iter<'static, Duration>);
+pub(super) struct Tries {
+    waits: std::slice::Iter<'static, Duration>,
+    since: Instant,
+}
 
 impl Tries {
     pub(super) fn new() -> Self {
-        Self(WAITS.iter())
+        Self { waits: WAITS.iter(), since: Instant::now() }
     }
 
     /// Waits until a call that failed so may be made again.
@@ -93,8 +100,8 @@ impl Tries {
     /// It should not be.
     pub(super) async fn again(&mut self, status: &Status) -> Result<(), Refusal> {
         let refusal = Refusal::of(status);
-        match (&refusal, self.0.next()) {
-            (Refusal::Later(why), Some(wait)) => {
+        match (&refusal, self.waits.next()) {
+            (Refusal::Later(why), Some(wait)) if self.since.elapsed() < TRY_FOR => {
                 tracing::debug!(why, "a call to Datastore is made again");
                 tokio::time::sleep(*wait).await;
                 Ok(())
