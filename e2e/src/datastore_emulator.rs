@@ -4,16 +4,13 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use crate::component::Component;
+use crate::emulator::{get, platform};
 use crate::eventually::{Seen, eventually};
 use crate::leftovers::RunDir;
 use crate::tier::Tier;
@@ -135,15 +132,6 @@ impl DatastoreEmulator {
     }
 }
 
-/// The beginning of its answer.
-async fn get(port: u16) -> Result<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
-    let mut answer = [0; 256];
-    let n = timeout(Duration::from_secs(2), stream.read(&mut answer)).await??;
-    Ok(String::from_utf8_lossy(answer.get(..n).unwrap_or_default()).into_owned())
-}
-
 /// The emulator's jar, if there is also a Java to run it.
 fn find(flavour: Flavour) -> Result<PathBuf> {
     let component = match flavour {
@@ -151,17 +139,9 @@ fn find(flavour: Flavour) -> Result<PathBuf> {
         Flavour::Legacy => "cloud-datastore-emulator",
     };
     let hint = format!("install Java 17 and the Google Cloud SDK with its component {component}");
-    let missing = |what: String| Unavailable::new(what, hint.clone());
-    let run = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).output();
-        let output = output.map_err(|error| missing(format!("{program} can't be run: {error}")))?;
-        if !output.status.success() {
-            return Err(missing(format!("{program} fails: {}", output.status)));
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    run("java", &["-version"])?;
-    let root = run("gcloud", &["info", "--format=value(installation.sdk_root)"])?;
-    let jar = Path::new(&root).join("platform").join(flavour.jar());
-    if jar.is_file() { Ok(jar) } else { Err(missing(format!("{} is not there", jar.display())))? }
+    let jar = platform(&hint)?.join(flavour.jar());
+    if jar.is_file() {
+        return Ok(jar);
+    }
+    Err(Unavailable::new(format!("{} is not there", jar.display()), hint).into())
 }

@@ -20,6 +20,7 @@ pub mod cluster_objects;
 pub mod component;
 pub mod control_plane;
 pub mod datastore_emulator;
+pub mod emulator;
 pub mod eventually;
 pub mod kubeconfig;
 pub mod leftovers;

@@ -7,6 +7,7 @@ pub mod input_url;
 pub mod message;
 pub mod name;
 pub mod outcome;
+pub mod pubsub;
 pub mod quantity;
 pub mod redact;
 pub mod room;

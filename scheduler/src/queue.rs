@@ -1,9 +1,11 @@
 //! The queue trait: leased messages that come back unless they are acked.
 //!
-//! Implementations: [`spool`] (a SQLite file on this machine), [`memory`] (this process alone). A queue knows messages, not tasks:
-//! what a message means is decoded by the pipeline.
+//! Implementations: [`pubsub`] (Google Cloud), [`spool`] (a SQLite file on this machine),
+//! [`memory`] (this process alone). A queue knows messages, not tasks: what a message means is
+//! decoded by the pipeline.
 
 pub mod memory;
+pub mod pubsub;
 pub mod spool;
 
 use std::collections::BTreeMap;
@@ -86,4 +88,8 @@ pub trait Queue: Send + Sync {
 
     /// Puts the message's record into quarantine and acks it: `Ok` only when both are durable.
     async fn quarantine(&self, lease: &LeaseId, rejection: &Rejection) -> Result<(), QueueError>;
+
+    /// Gives back what was taken ahead and is not leased out. Called once, when nothing more will be
+    /// leased; it may take a few seconds.
+    async fn close(&self) {}
 }

@@ -5,6 +5,7 @@
 
 mod backends;
 mod farm_resolver;
+pub mod queues;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -17,12 +18,10 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::config::farm::Farm;
-use crate::config::queues::QueueSource;
 use crate::config::watch::{Reload, Sources, Watched};
 use crate::pipeline::leases::Leases;
 use crate::pipeline::tally::{Observer, Tally};
 use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settings};
-use crate::queue::spool::Spool;
 use crate::queue::{Queue, QueueError};
 pub use backends::{BackendError, Backends, templates};
 use farm_resolver::FarmResolver;
@@ -101,6 +100,7 @@ pub struct Service {
     loaded: Arc<Watched<Loaded>>,
     lookups: Lookups,
     backends: Backends,
+    queues: Vec<Arc<dyn Queue>>,
     leases: Vec<Arc<Leases>>,
     pipeline: Pipeline,
     see_ends: bool,
@@ -121,7 +121,8 @@ impl Service {
         }
         let lookups = Lookups::open(&now, &clock).await.map_err(ServiceError::Configuration)?;
         let backends = Backends::open(&now.config, &clock).await?;
-        let queues = open_queues(&now.config, options.queue, &clock)?;
+        let queues = open_queues(&now, options.queue, &clock).await?;
+        let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();
         let leases = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();
         let pipeline = Pipeline::new(Deps {
             clock,
@@ -139,7 +140,8 @@ impl Service {
             on_flags: backends.limits_from_flags(&now.config),
             observer: options.observer,
         });
-        Ok(Self { loaded, lookups, backends, leases, pipeline, see_ends: options.see_ends })
+        let (queues, see_ends) = (sources, options.see_ends);
+        Ok(Self { loaded, lookups, backends, queues, leases, pipeline, see_ends })
     }
 
     /// The counts, readable while it runs.
@@ -174,6 +176,7 @@ impl Service {
                 Err(why(part.map(|joined| joined.map(Ok)), "the keeper of leases or of files"))
             }
         };
+        futures::future::join_all(self.queues.iter().map(|queue| queue.close())).await;
         if self.see_ends && matches!(ended, Ok(Ended::Drained)) {
             self.backends.local_idle(&shutdown).await;
         }
@@ -199,13 +202,15 @@ fn why(
     }
 }
 
-fn open_queues(
-    config: &Config,
+/// Makes the queues that the configuration names, or takes the one that is given instead.
+async fn open_queues(
+    loaded: &Loaded,
     instead: Option<Arc<dyn Queue>>,
     clock: &Arc<dyn Clock>,
 ) -> Result<Vec<QueueBinding>, ServiceError> {
+    let lease = loaded.config.limits.lease;
     let bind = |queue: Arc<dyn Queue>, base_os_version: Option<String>, max_panics| QueueBinding {
-        leases: Leases::new(Arc::clone(&queue), config.limits.lease),
+        leases: Leases::new(Arc::clone(&queue), lease),
         queue,
         base_os_version,
         max_panics,
@@ -213,13 +218,14 @@ fn open_queues(
     if let Some(queue) = instead {
         return Ok(vec![bind(queue, None, 3)]);
     }
-    let open = |queue: &crate::config::queues::QueueConfig| {
-        let QueueSource::Spool { path } = &queue.source;
-        let spool = Spool::open(path, queue.name.clone(), Arc::clone(clock))
+    let mut bindings = Vec::with_capacity(loaded.config.queues.len());
+    for queue in &loaded.config.queues {
+        let opened = queues::open(queue, &loaded.farm, clock)
+            .await
             .map_err(|error| ServiceError::Queue { name: queue.name.to_string(), error })?;
-        Ok(bind(Arc::new(spool), queue.base_os_version.clone(), queue.max_panics))
-    };
-    config.queues.iter().map(open).collect()
+        bindings.push(bind(opened, queue.base_os_version.clone(), queue.max_panics));
+    }
+    Ok(bindings)
 }
 
 /// Looks at the files for ever, and says what it found.

@@ -84,10 +84,11 @@ pub async fn every_oss_fuzz_job_type_is_looked_up() -> Result<()> {
     let (started, names) = (Instant::now(), catalog.job_types().await?);
     eprintln!("{} job types listed in {:?}", names.len(), started.elapsed());
     ensure!(names.len() == count, "{} of {count} listed", names.len());
-    for round in ["first", "again"] {
-        let started = Instant::now();
-        let found = catalog.look_up(&names, Freshness::Fresh).await?;
-        eprintln!("{} job types looked up ({round}) in {:?}", found.len(), started.elapsed());
+    // All at once, and as many as go by IN.
+    for some in [&names[..], &names[..120]] {
+        let (started, count) = (Instant::now(), some.len());
+        let found = catalog.look_up(some, Freshness::Fresh).await?;
+        eprintln!("{count} job types looked up in {:?}", started.elapsed());
         let whole = found.values().filter(|entities| {
             entities.jobs.len() == 1
                 && entities.templates.len() == 1

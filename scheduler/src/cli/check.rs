@@ -14,9 +14,13 @@ use serde::Serialize;
 use super::output::{Exit, Format, Row, after_printing, print_rows};
 use crate::clock::SystemClock;
 use crate::config::backends::BackendKind;
-use crate::config::queues::QueueSource;
+use crate::config::queues::{QueueConfig, QueueSource};
+use crate::domain::pubsub::Names;
+use crate::gcp::channel::Channel;
+use crate::queue::QueueError;
+use crate::queue::pubsub::wire::{Grpc, Wire};
 use crate::queue::spool::Spool;
-use crate::service::{Loaded, load};
+use crate::service::{self, Loaded, load};
 
 /// What `katabatch check` takes.
 #[derive(Debug, clap::Args)]
@@ -105,7 +109,7 @@ pub async fn run(config: &Path, args: CheckArgs) -> anyhow::Result<Exit> {
             let loaded = watched.get();
             findings.pass("configuration", config.display());
             let workloads = files::check(&loaded, &mut findings).await;
-            queues(&loaded, &mut findings);
+            queues(&loaded, args.offline, &mut findings).await;
             for backend in &loaded.config.backends {
                 if matches!(backend.kind, BackendKind::Kubernetes { .. }) && !args.offline {
                     cluster::check(&loaded, backend, &workloads, &mut findings).await;
@@ -119,18 +123,47 @@ pub async fn run(config: &Path, args: CheckArgs) -> anyhow::Result<Exit> {
     Ok(after_printing(printed, exit, &mut err))
 }
 
-fn queues(loaded: &Loaded, findings: &mut Findings) {
+async fn queues(loaded: &Loaded, offline: bool, findings: &mut Findings) {
     for queue in &loaded.config.queues {
         let what = format!("queue {}", queue.name);
-        let QueueSource::Spool { path } = &queue.source;
-        if !path.exists() {
-            let hint = "`katabatch queue put` and `run` make it";
-            findings.warn(&what, format!("{} is not there yet", path.display()), hint);
-            continue;
+        match &queue.source {
+            QueueSource::Spool { path } => spool(&what, path, queue, findings),
+            QueueSource::PubSub { names, endpoint } => {
+                let farm = &loaded.farm;
+                match service::queues::reach(names, endpoint.as_deref(), farm).await {
+                    Ok((names, _)) if offline => findings.pass(&what, names.subscription),
+                    Ok((names, channel)) => subscription(&what, &names, &channel, findings).await,
+                    Err(error) => findings.fail(&what, error, "see the queue's `pubsub` section"),
+                }
+            }
         }
-        match Spool::open(path, queue.name.clone(), Arc::new(SystemClock)) {
-            Ok(_) => findings.pass(&what, path.display()),
-            Err(error) => findings.fail(&what, error, "see the path's owner and rights"),
+    }
+}
+
+fn spool(what: &str, path: &Path, queue: &QueueConfig, findings: &mut Findings) {
+    if !path.exists() {
+        let hint = "`katabatch queue put` and `run` make it";
+        findings.warn(what, format!("{} is not there yet", path.display()), hint);
+        return;
+    }
+    match Spool::open(path, queue.name.clone(), Arc::new(SystemClock)) {
+        Ok(_) => findings.pass(what, path.display()),
+        Err(error) => findings.fail(what, error, "see the path's owner and rights"),
+    }
+}
+
+/// Whether the subscription is there, and on the topic that the configuration says.
+async fn subscription(what: &str, names: &Names, channel: &Channel, findings: &mut Findings) {
+    let subscription = &names.subscription;
+    match Grpc::new(channel, subscription.clone()).topic().await {
+        Ok(topic) if names.topic.as_ref().is_some_and(|said| *said != topic) => {
+            let problem = format!("{subscription} is on {topic}, not on the configured topic");
+            findings.fail(what, problem, "name that topic, or leave `topic` out");
+        }
+        Ok(topic) => findings.pass(what, format!("{subscription} on {topic}")),
+        Err(fault) => {
+            let error = QueueError::from(fault);
+            findings.fail(what, error, "see the project, the subscription and its permissions");
         }
     }
 }

@@ -1,11 +1,12 @@
 //! `katabatch queue`: put tasks into a spool, look at them, and see to the quarantine.
 //!
 //! Each function takes an open spool and where to write. Which spool, and whose stdout, is the
-//! caller's business.
+//! caller's business. Of a Pub/Sub queue only the quarantine is seen to, by [`subscription`].
 
 mod put;
 mod quarantine;
 mod show;
+pub mod subscription;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,6 +24,9 @@ pub struct QueueArgs {
     /// The spool's file; without it, the configuration's only spool.
     #[arg(long, value_name = "PATH", global = true)]
     pub spool: Option<PathBuf>,
+    /// The configured queue of this name; without it, the configuration's only one.
+    #[arg(long, value_name = "NAME", global = true, conflicts_with = "spool")]
+    pub queue: Option<String>,
     /// What to do.
     #[command(subcommand)]
     pub command: QueueCommand,

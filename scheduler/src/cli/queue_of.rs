@@ -1,38 +1,56 @@
-//! Which spool `katabatch queue` works on: the one named, or the configuration's only one.
+//! Which queue `katabatch queue` works on: the spool or the queue named, or the configuration's only
+//! one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 
 use super::output::Exit;
 use super::queue::{self, QueueArgs};
 use crate::clock::SystemClock;
 use crate::config::Config;
-use crate::config::queues::QueueSource;
+use crate::config::queues::{QueueConfig, QueueSource};
 use crate::queue::spool::Spool;
+use crate::service;
 
 /// Runs the command.
 pub async fn run(config: &Path, args: QueueArgs) -> anyhow::Result<Exit> {
-    let path = match args.spool {
-        Some(path) => path,
-        None => only_spool(config)?,
-    };
-    let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
-    Ok(match Spool::open(&path, "spool".into(), Arc::new(SystemClock)) {
-        Ok(spool) => queue::run(&spool, &args.command, &mut out, &mut err).await,
-        Err(error) => queue::failed(&error, &mut err),
-    })
+    if let Some(path) = args.spool.clone() {
+        return Ok(on_spool(&path, &args).await);
+    }
+    match the_queue(config, args.queue.as_deref())?.source {
+        QueueSource::Spool { path } => Ok(on_spool(&path, &args).await),
+        QueueSource::PubSub { names, endpoint } => {
+            let farm = service::load(config)?.get().farm.clone();
+            let (names, channel) =
+                service::queues::reach(&names, endpoint.as_deref(), &farm).await?;
+            let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
+            let command = &args.command;
+            Ok(queue::subscription::run(&names, &channel, command, &mut out, &mut err).await)
+        }
+    }
 }
 
-fn only_spool(config: &Path) -> anyhow::Result<PathBuf> {
-    let config = Config::load(config)?;
-    let mut spools = config.queues.iter().map(|queue| {
-        let QueueSource::Spool { path } = &queue.source;
-        path
-    });
-    match (spools.next(), spools.next()) {
-        (Some(path), None) => Ok(path.clone()),
-        _ => bail!("the configuration has several spools\nhint: name one with --spool"),
+async fn on_spool(path: &PathBuf, args: &QueueArgs) -> Exit {
+    let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
+    match Spool::open(path, "spool".into(), Arc::new(SystemClock)) {
+        Ok(spool) => queue::run(&spool, &args.command, &mut out, &mut err).await,
+        Err(error) => queue::failed(&error, &mut err),
+    }
+}
+
+fn the_queue(config: &Path, name: Option<&str>) -> anyhow::Result<QueueConfig> {
+    let mut queues = Config::load(config)?.queues;
+    let names: Vec<String> = queues.iter().map(|queue| queue.name.to_string()).collect();
+    let names = names.join(", ");
+    if let Some(name) = name {
+        queues.retain(|queue| queue.name.as_str() == name);
+        let none = || anyhow!("no queue is called `{name}`\nhint: there are {names}");
+        return queues.pop().ok_or_else(none);
+    }
+    match (queues.pop(), queues.is_empty()) {
+        (Some(queue), true) => Ok(queue),
+        _ => bail!("the configuration has several queues: {names}\nhint: name one with --queue"),
     }
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::{path, unique_name};
 use crate::domain::name::QueueName;
-use crate::located::reading::Field;
+use crate::domain::pubsub::{Written, is_name};
+use crate::located::reading::{Field, Section};
 
 /// One queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +28,13 @@ pub enum QueueSource {
     Spool {
         /// The file.
         path: PathBuf,
+    },
+    /// A subscription of Google Cloud Pub/Sub.
+    PubSub {
+        /// What it and its topics are called.
+        names: Written,
+        /// Where the API is, if not where it or the emulator's variable say.
+        endpoint: Option<String>,
     },
 }
 
@@ -57,10 +65,16 @@ fn read_one(
 ) -> Option<QueueConfig> {
     let section = field.section()?;
     let name = unique_name(&section, seen, "queue");
-    let source = match section.get("spool") {
-        Some(spool) => read_spool(&spool, base),
-        None => {
-            field.fault("has no source", "write `spool: {path: spool.sqlite}`");
+    let source = match (section.get("spool"), section.get("pubsub")) {
+        (Some(spool), None) => read_spool(&spool, base),
+        (None, Some(pubsub)) => read_pubsub(&pubsub),
+        (Some(_), Some(_)) => {
+            field.fault("has two sources", "keep one of `spool` and `pubsub`");
+            None
+        }
+        (None, None) => {
+            let hint = "write `spool: {path: spool.sqlite}` or `pubsub: {subscription: …}`";
+            field.fault("has no source", hint);
             None
         }
     };
@@ -88,6 +102,41 @@ fn read_spool(field: &Field<'_>, base: &Path) -> Option<QueueSource> {
     Some(QueueSource::Spool { path: file? })
 }
 
+/// The project is the farm's unless it is written, which is known only once the farm's files are.
+fn read_pubsub(field: &Field<'_>) -> Option<QueueSource> {
+    let section = field.section()?;
+    let subscription = {
+        let hint = "name the subscription to take tasks from, such as utask_main";
+        section.required("subscription", hint).and_then(|f| name(&f, "subscriptions"))
+    };
+    let quarantine_topic = {
+        let hint = "name the topic that records of rejected messages go to, such as \
+                    utask_main-rejected; without one no message could be rejected safely";
+        section.required("quarantine_topic", hint).and_then(|f| name(&f, "topics"))
+    };
+    let optional = |section: &Section<'_>, key, kind| section.set(key).and_then(|f| name(&f, kind));
+    let names = Written {
+        project: section.set("project").and_then(|f| f.text()).map(str::to_owned),
+        subscription: subscription.unwrap_or_default(),
+        topic: optional(&section, "topic", "topics"),
+        quarantine_topic: quarantine_topic.unwrap_or_default(),
+        quarantine_subscription: optional(&section, "quarantine_subscription", "subscriptions"),
+    };
+    let endpoint = section.set("endpoint").and_then(|f| f.text()).map(str::to_owned);
+    section.finish();
+    Some(QueueSource::PubSub { names, endpoint })
+}
+
+fn name(field: &Field<'_>, kind: &str) -> Option<String> {
+    field.read(|text| {
+        if is_name(text, kind) {
+            return Ok(text.to_owned());
+        }
+        let hint = format!("write its id, or in full: projects/PROJECT/{kind}/ID");
+        Err((format!("`{text}` is no name of one of the {kind} of Pub/Sub"), hint))
+    })
+}
+
 /// Only ClusterFuzz's rule so far: any confirmed Job of the task acks its message.
 fn read_ack(field: &Field<'_>) {
     match field.text() {
@@ -96,5 +145,43 @@ fn read_ack(field: &Field<'_>) {
             field.fault("`on_completed` is not yet supported", "write on_created");
         }
         Some(other) => field.fault(format!("`{other}` is no ack mode"), "write on_created"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn parse(queue: &str) -> Result<QueueSource, String> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("k.yaml");
+        let text = format!("apiVersion: katabatch.dev/v1alpha1\nqueues:\n- name: q\n  {queue}\n");
+        std::fs::write(&path, text).expect("written");
+        let config = Config::load(&path).map_err(|errors| errors.to_string())?;
+        Ok(config.queues.into_iter().next().expect("one").source)
+    }
+
+    #[test]
+    fn a_subscription_needs_its_name_and_a_topic_for_the_quarantine() {
+        let source = parse("pubsub: {subscription: utask_main, quarantine_topic: rejected}");
+        let names = Written {
+            subscription: "utask_main".into(),
+            quarantine_topic: "rejected".into(),
+            ..Written::default()
+        };
+        assert_eq!(source, Ok(QueueSource::PubSub { names, endpoint: None }));
+        for (queue, expect) in [
+            ("pubsub: {subscription: utask_main}", "no `quarantine_topic`"),
+            ("pubsub: {quarantine_topic: rejected}", "no `subscription`"),
+            (
+                "pubsub: {subscription: a/b, quarantine_topic: xyz}",
+                "projects/PROJECT/subscriptions",
+            ),
+            ("{spool: {}, pubsub: {}}", "k.yaml"),
+        ] {
+            let errors = parse(queue).expect_err(queue);
+            assert!(errors.contains(expect), "{errors}");
+        }
     }
 }

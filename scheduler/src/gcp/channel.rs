@@ -45,9 +45,6 @@ impl Endpoint {
     /// The endpoint that is configured; else the one that the emulator's variable names, as
     /// Google's own clients take it (`localhost:8085`); else Google's.
     pub fn choose(configured: Option<&str>, emulator: Option<&str>, google: &str) -> Self {
-        fn given(text: Option<&str>) -> Option<&str> {
-            text.map(str::trim).filter(|t| !t.is_empty())
-        }
         let url = match (given(configured), given(emulator)) {
             (Some(url), _) => url.to_owned(),
             (None, Some(host)) if host.contains("://") => host.to_owned(),
@@ -104,6 +101,11 @@ impl Endpoint {
             .map_err(|_| wrong())?;
         Ok(transport.connect_lazy())
     }
+}
+
+/// A setting that says something.
+fn given(text: Option<&str>) -> Option<&str> {
+    text.map(str::trim).filter(|text| !text.is_empty())
 }
 
 /// An error with its causes, credentials taken out.

@@ -33,6 +33,9 @@ const MOST_VALUES: usize = 30;
 /// The longest text that is indexed, in bytes (Datastore's limit): a longer one is found nowhere,
 /// and asking for it is an error.
 const LONGEST_INDEXED: usize = 1_500;
+/// For more values than this the whole kind is read, page by page, and sorted through here: fewer
+/// queries, and far less work for an emulator (100 times for a farm of 3,489 job types).
+const LIST_ABOVE: usize = 10 * MOST_VALUES;
 /// So many queries at once: enough to hide the way there, few enough to disturb nobody.
 const AT_ONCE: usize = 4;
 
@@ -115,7 +118,8 @@ impl Datastore {
     }
 
     /// The entities of a kind whose text property `property` is, or has among its values, one of
-    /// `values`: IN queries of at most 30 values, side by side; one by one where IN is not known.
+    /// `values`: IN queries of at most 30 values, side by side; one by one where IN is not known,
+    /// and the whole kind for very many values.
     ///
     /// # Errors
     /// [`DatastoreError`]; never fewer entities. One value that alone is refused while others are
@@ -131,6 +135,10 @@ impl Datastore {
             .copied()
             .filter(|value| !value.is_empty() && value.len() <= LONGEST_INDEXED)
             .collect();
+        if askable.len() > LIST_ABOVE {
+            let entities = self.all(kind).await?;
+            return Ok(by_value(property, &askable, entities, BTreeMap::new()));
+        }
         let all: Vec<String> = askable.iter().map(|value| (*value).to_owned()).collect();
         let chunks: Vec<_> = all
             .chunks(MOST_VALUES)

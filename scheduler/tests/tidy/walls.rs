@@ -72,6 +72,7 @@ const WALLS: &[Wall] = &[
     Wall { module: "config", may_use: &["domain", "located"], crates: AllBut(CLIENTS) },
     Wall { module: "queue", may_use: &["domain"], crates: AllBut(CLIENTS) },
     Wall { module: "queue::memory", may_use: &["domain", "clock", "queue!"], crates: AllBut(CLIENTS) },
+    Wall { module: "queue::pubsub", may_use: &["domain", "clock", "queue!", "gcp"], crates: AllBut(CLIENTS) },
     Wall { module: "queue::spool", may_use: &["domain", "clock", "queue!", "located"], crates: AllBut(CLIENTS) },
     Wall { module: "catalog", may_use: &["domain"], crates: AllBut(CLIENTS) },
     Wall { module: "catalog::environment", may_use: &["domain"], crates: Only(PURE) },

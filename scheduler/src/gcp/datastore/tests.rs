@@ -31,6 +31,14 @@ async fn thirty_one_names_are_two_queries_of_at_most_thirty_values_and_all_are_f
 }
 
 #[tokio::test]
+async fn for_very_many_names_the_kind_is_listed_once() {
+    let fake = Fake::holding(jobs(1_000));
+    let found = ask(&fake, &names(900)).await.expect("found");
+    assert!(found.entities.keys().eq(names(900).iter()));
+    assert_eq!(fake.with(|state| state.queries.clone()), [0; 4]);
+}
+
+#[tokio::test]
 async fn where_in_is_not_known_each_name_is_asked_for_alone_and_in_is_not_tried_again() {
     let fake = Fake::holding(jobs(40));
     fake.with(|state| state.without_in = true);
