@@ -70,8 +70,8 @@ enum RawValue {
 fn span<T>(spanned: &Spanned<T>) -> Range<usize> {
     let span = spanned.defined.span();
     let number = |n: Option<u64>| n.and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-    let start = number(span.byte_offset().map(Into::into));
-    start..start.saturating_add(number(span.byte_len().map(Into::into)))
+    let start = number(span.byte_offset());
+    start..start.saturating_add(number(span.byte_len()))
 }
 
 impl Raw {

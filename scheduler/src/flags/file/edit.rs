@@ -158,7 +158,7 @@ fn put(piece: &str, flag: &Spot, literal: &Literal) -> Option<(Range<usize>, Str
             let (_, at, typed) = entries.iter().find(is_typed)?;
             let ends = matches!(typed.value, Spots::Scalar(_)) && !typed.span.is_empty();
             let new = format!("\"{}\": {}", literal.kind, literal.json);
-            ends.then(|| (at.start..typed.span.end, new))
+            ends.then_some((at.start..typed.span.end, new))
         }
         Spots::List(_) => None,
     }
