@@ -105,8 +105,8 @@ impl PubSubEmulator {
     }
 }
 
-/// The beginning of its answer. It does not close the connection after it.
-async fn get(port: u16) -> Result<String> {
+/// The beginning of an emulator's answer. It does not close the connection after it.
+pub(crate) async fn get(port: u16) -> Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
     let mut answer = [0; 256];
@@ -116,23 +116,29 @@ async fn get(port: u16) -> Result<String> {
 
 /// The emulator's jar, if there is also a Java to run it.
 fn find() -> Result<PathBuf> {
-    let missing = |what: String| Unavailable::new(what, HINT);
-    let run = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).output();
-        let output = output.map_err(|error| missing(format!("{program} can't be run: {error}")))?;
-        if !output.status.success() {
-            return Err(missing(format!("{program} fails: {}", output.status)));
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    run("java", &["-version"])?;
-    let root = run("gcloud", &["info", "--format=value(installation.sdk_root)"])?;
-    let lib = Path::new(&root).join("platform/pubsub-emulator/lib");
+    let lib = platform(HINT)?.join("pubsub-emulator/lib");
     let is_jar =
         |name: &str| name.starts_with("cloud-pubsub-emulator") && name.ends_with("all.jar");
     let jars = fs::read_dir(&lib).into_iter().flatten().flatten();
     let jar = jars
         .map(|e| e.path())
         .find(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_jar));
-    Ok(jar.ok_or_else(|| missing(format!("{} has no emulator", lib.display())))?)
+    let missing = || Unavailable::new(format!("{} has no emulator", lib.display()), HINT);
+    Ok(jar.ok_or_else(missing)?)
+}
+
+/// The folder of the Cloud SDK's components, if there is also a Java to run them.
+pub(crate) fn platform(hint: &str) -> Result<PathBuf, Unavailable> {
+    let run = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output();
+        let output = output
+            .map_err(|error| Unavailable::new(format!("{program} can't be run: {error}"), hint))?;
+        if !output.status.success() {
+            return Err(Unavailable::new(format!("{program} fails: {}", output.status), hint));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    run("java", &["-version"])?;
+    let root = run("gcloud", &["info", "--format=value(installation.sdk_root)"])?;
+    Ok(Path::new(&root).join("platform"))
 }

@@ -19,6 +19,7 @@ pub mod certificates;
 pub mod cluster_objects;
 pub mod component;
 pub mod control_plane;
+pub mod datastore_emulator;
 pub mod emulator;
 pub mod eventually;
 pub mod farm;

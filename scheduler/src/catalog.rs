@@ -2,6 +2,8 @@
 //!
 //! Entities come as they are stored; what follows from them is `pipeline::resolve`'s to decide.
 
+pub mod cached;
+pub mod datastore;
 pub mod entity;
 pub mod environment;
 pub mod file;

@@ -7,6 +7,7 @@
 mod check;
 mod demo;
 pub(crate) mod demo_worker;
+mod flags;
 mod output;
 mod queue;
 mod queue_of;
@@ -59,6 +60,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Put tasks into a spool, look at them, and see to the quarantine.
     Queue(queue::QueueArgs),
+    /// Look at the feature flags, and change them.
+    Flags(flags::FlagsArgs),
     /// Print a shell's completions.
     Completions {
         /// The shell.
@@ -117,6 +120,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Render(args) => render::run(&cli.config, args).await,
         Command::Check(args) => check::run(&cli.config, args).await,
         Command::Queue(args) => queue_of::run(&cli.config, args).await,
+        Command::Flags(args) => flags::run(&cli.config, args).await,
         Command::Completions { .. } | Command::LocalSupervise { .. } | Command::DemoWorker => {
             Ok(Exit::Done)
         }

@@ -6,6 +6,7 @@
 
 pub mod backends;
 pub mod batch_yaml;
+pub mod entities;
 pub mod farm;
 pub mod kubernetes_names;
 pub mod mapping;
@@ -24,8 +25,8 @@ use std::time::Duration;
 use crate::domain::name::is_dns_label;
 pub use crate::located::problem::{ConfigErrors, Problem};
 use crate::located::reading::{Field, Reading, Section};
-use crate::located::tree::Value;
 use backends::BackendConfig;
+use entities::{CatalogConfig, FlagsConfig};
 use policy::{ExpectedRun, Policy};
 use profiles::Profiles;
 use queues::QueueConfig;
@@ -45,8 +46,8 @@ pub struct Config {
     pub queues: Vec<QueueConfig>,
     /// Where tasks go; at least one, names unique, in the order in which weights are filled.
     pub backends: Vec<BackendConfig>,
-    /// The entity files of the catalog; at least one.
-    pub catalog: Vec<PathBuf>,
+    /// Where job types are looked up.
+    pub catalog: CatalogConfig,
     /// Where flags come from.
     pub flags: FlagsConfig,
     /// The settings of workloads' Jobs.
@@ -59,15 +60,6 @@ pub struct Config {
     pub expected_run: ExpectedRun,
     /// Where metrics and health are served; `None` serves none.
     pub http: Option<SocketAddr>,
-}
-
-/// Where feature flags come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FlagsConfig {
-    /// The entity files; none at all means that no flag exists.
-    pub files: Vec<PathBuf>,
-    /// How old flags may be before nothing is created on them.
-    pub max_age: Duration,
 }
 
 /// What the process itself may hold.
@@ -142,11 +134,8 @@ fn read_sections(top: &Section<'_>, base: &Path) -> Config {
             .unwrap_or_else(|| base.join("clusterfuzz-config")),
         queues: queues::read(top.get("queues"), base),
         backends: backends::read(top.get("backends"), base),
-        catalog: top
-            .set("catalog")
-            .and_then(|f| catalog(&f, base))
-            .unwrap_or_else(|| vec![base.join("entities.yaml")]),
-        flags: flags(top.set("flags"), base),
+        catalog: CatalogConfig::read(top.set("catalog"), base),
+        flags: FlagsConfig::read(top.set("flags"), base),
         profiles: Profiles::read(top.set("profiles"), exceptions),
         limits: limits(top.set("limits")),
         policy,
@@ -179,31 +168,6 @@ fn path(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
 
 fn paths(field: &Field<'_>, base: &Path) -> Vec<PathBuf> {
     field.one_or_more().iter().filter_map(|item| path(item, base)).collect()
-}
-
-fn catalog(field: &Field<'_>, base: &Path) -> Option<Vec<PathBuf>> {
-    let section = field.section()?;
-    let file = section.get("file");
-    section.finish();
-    let file = file?;
-    let files = paths(&file, base);
-    if matches!(&file.node().value, Value::List(items) if items.is_empty()) {
-        file.fault("names no file", "name one, or leave the key out for entities.yaml");
-    }
-    (!files.is_empty()).then_some(files)
-}
-
-fn flags(field: Option<Field<'_>>, base: &Path) -> FlagsConfig {
-    const MAX_AGE: Duration = Duration::from_secs(600);
-    let Some(section) = field.and_then(|f| f.section()) else {
-        return FlagsConfig { files: Vec::new(), max_age: MAX_AGE };
-    };
-    let flags = FlagsConfig {
-        files: section.set("file").map(|f| paths(&f, base)).unwrap_or_default(),
-        max_age: section.get("max_age").and_then(|f| above_zero(&f)).unwrap_or(MAX_AGE),
-    };
-    section.finish();
-    flags
 }
 
 fn limits(field: Option<Field<'_>>) -> Limits {

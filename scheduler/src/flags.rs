@@ -3,7 +3,10 @@
 //! A flag that can't be read is not an absent flag: a source that fails gives an error, never an
 //! empty set, and how old a set may be is the caller's to judge.
 
+pub mod change;
+pub mod datastore;
 pub mod file;
+pub mod store;
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,7 @@
 //! Google Cloud: how its APIs are reached, and as whom.
 //!
-//! Leaves out what is asked of them: each queue, catalog or backend speaks its own API.
+//! Leaves out what is asked of them: each queue, catalog or backend speaks its own API. Datastore
+//! alone is here, since the catalog and the flags both live in it.
 
 pub mod channel;
+pub mod datastore;

@@ -8,4 +8,5 @@ pub mod duration;
 pub mod entities;
 pub mod problem;
 pub mod reading;
+pub mod spans;
 pub mod tree;

@@ -25,7 +25,7 @@ use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settin
 use crate::queue::{Queue, QueueError};
 pub use backends::{BackendError, Backends, templates};
 use farm_resolver::FarmResolver;
-pub use sources::Lookups;
+pub use sources::{Lookups, open_flags};
 
 /// How often files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
@@ -119,7 +119,7 @@ impl Service {
         for warning in &now.farm.warnings {
             tracing::warn!("{warning}");
         }
-        let lookups = Lookups::open(&now.config).map_err(ServiceError::Configuration)?;
+        let lookups = Lookups::open(&now, &clock).await.map_err(ServiceError::Configuration)?;
         let backends = Backends::open(&now.config, &clock).await?;
         let queues = open_queues(&now, options.queue, &clock).await?;
         let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();

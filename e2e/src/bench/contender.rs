@@ -14,6 +14,7 @@ use katabatch::backend::kubernetes::client::KubeApi;
 use katabatch::backend::kubernetes::connect::{Cluster, connect};
 use katabatch::catalog::{Catalog, Freshness};
 use katabatch::config::backends::BackendKind;
+use katabatch::config::entities::CatalogConfig;
 use katabatch::domain::input_url::InputUrl;
 use katabatch::domain::name::{Attempt, JobType};
 use katabatch::domain::task::{Task, WorkloadKey};
@@ -122,7 +123,10 @@ pub async fn poster(args: &ContenderArgs) -> Result<Ran> {
 /// The Jobs that katabatch would make of the tasks.
 async fn bodies(config: &Path, namespace: &str, tasks: usize) -> Result<Vec<FilledJob>> {
     let loaded = load(config)?.get();
-    let catalog = katabatch::catalog::file::FileCatalog::open(loaded.config.catalog.clone())?;
+    let CatalogConfig::Files(files) = &loaded.config.catalog else {
+        bail!("the bench's entities are in files")
+    };
+    let catalog = katabatch::catalog::file::FileCatalog::open(files.clone())?;
     let templates = Templates::embedded()?;
     let target =
         Target { namespace: namespace.to_owned(), scheduler: loaded.config.scheduler.clone() };

@@ -1,6 +1,7 @@
 //! `katabatch render`: prints the Job that a task would get, without any cluster.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
@@ -65,7 +66,8 @@ async fn job(loaded: &Loaded, args: &RenderArgs) -> anyhow::Result<Value> {
         Decoded::Task(task) => task,
         Decoded::AnotherVersion(version) => bail!("the task is for base OS version {version}"),
     };
-    let lookups = Lookups::open(&loaded.config).map_err(|e| anyhow!(e))?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let lookups = Lookups::open(loaded, &clock).await.map_err(|e| anyhow!(e))?;
     let found = lookups
         .catalog()
         .look_up(std::slice::from_ref(&task.key.job_type), Freshness::Fresh)

@@ -7,6 +7,7 @@ use crate::backend::local::{End, tests as machine};
 use crate::catalog::file::FileCatalog;
 use crate::config::Config;
 use crate::config::backends::BackendKind;
+use crate::config::entities::{CatalogConfig, FlagsFrom};
 use crate::config::farm::Farm;
 use crate::config::queues::QueueSource;
 use crate::config::watch::Sources;
@@ -107,8 +108,13 @@ impl Read {
         let config = Config::load(&world.config).expect("a configuration");
         let farm =
             Farm::load(&config.farm_dir, None, &mut Sources::default()).expect("the farm's files");
-        let catalog = FileCatalog::open(config.catalog.clone()).expect("a catalog");
-        let path = &config.flags.files[0];
+        let (CatalogConfig::Files(entities), FlagsFrom::Files(flags)) =
+            (&config.catalog, &config.flags.source)
+        else {
+            panic!("the demo's entities are in files")
+        };
+        let catalog = FileCatalog::open(entities.clone()).expect("a catalog");
+        let path = &flags[0];
         let text = std::fs::read_to_string(path).expect("flags");
         let flags = crate::flags::file::parse(path, &text).expect("flags");
         Self { config, farm, catalog, flags }

@@ -3,10 +3,15 @@
 //! The files are read anew each time, as they are small; one that can't be read in full is an
 //! error, never fewer flags. Whether a number makes sense as a weight is for the gate to say.
 
+mod edit;
+mod replace;
+
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 
+use super::change::{Change, ChangeError};
+use super::store::Changed;
 use super::{Flag, FlagSet, FlagSource, FlagsError};
 use crate::located::entities::{Entity, Fault, documents, read};
 use crate::located::problem::nearest;
@@ -25,6 +30,37 @@ impl FileFlags {
     /// Flags from all of `files`; a flag that stands in several is the last one's.
     pub fn new(files: Vec<PathBuf>) -> Self {
         Self { files }
+    }
+}
+
+impl FileFlags {
+    /// Changes one flag where it stands last, or puts a new one into the last file; everything
+    /// else in the file stays as it is, to the byte. The file is replaced as a whole.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; the file is as it was then.
+    pub fn set(&self, name: &str, change: &Change) -> Result<Changed, ChangeError> {
+        let mut all = FlagSet::default();
+        let mut at = None;
+        for file in &self.files {
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| FlagsError(format!("{}: {error}", file.display())))?;
+            let flags = parse(file, &text)?;
+            if at.is_none() || flags.0.contains_key(name) || !all.0.contains_key(name) {
+                at = Some((file, text));
+            }
+            all.0.extend(flags.0);
+        }
+        let Some((file, text)) = at else {
+            let hint = "no flags are configured; write `flags: {file: flags.yaml}`";
+            return Err(ChangeError::Write(hint.into()));
+        };
+        let before = all.0.get(name).cloned();
+        let after = change.apply(name, before.as_ref()).map_err(|error| error.with_near(&all))?;
+        let edited = edit::edit(file, &text, name, change, &after)?;
+        replace::replace(file, &text, &edited)
+            .map_err(|error| ChangeError::Write(format!("{}: {error}", file.display())))?;
+        Ok(Changed { before, after, place: file.display().to_string() })
     }
 }
 

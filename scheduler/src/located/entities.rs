@@ -211,11 +211,15 @@ fn typed(kind: &str, node: Node) -> Result<Node, Entry> {
 /// when it begins with `{`), YAML else. One that can't be read is a fault among the others.
 pub fn documents(path: &Path, text: &str) -> Vec<Result<Node, Fault>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-    match extension {
-        "jsonl" | "ndjson" => json_lines(text),
-        "json" if text.trim_start().starts_with('{') => json_lines(text),
-        _ => yaml_documents(text),
+    if is_json_lines(path, text) { json_lines(text) } else { yaml_documents(text) }
+}
+
+/// Whether the file has one JSON document a line.
+pub fn is_json_lines(path: &Path, text: &str) -> bool {
+    match path.extension().and_then(|e| e.to_str()).unwrap_or_default() {
+        "jsonl" | "ndjson" => true,
+        "json" => text.trim_start().starts_with('{'),
+        _ => false,
     }
 }
 
@@ -244,9 +248,20 @@ fn json_lines(text: &str) -> Vec<Result<Node, Fault>> {
     lines.map(read).collect()
 }
 
+/// One document of a file: where it begins, in bytes and in lines from 0, and its text.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece<'a> {
+    /// The byte at which it begins.
+    pub start: usize,
+    /// So many lines come before it.
+    pub lines: u32,
+    /// Its text.
+    pub text: &'a str,
+}
+
 /// A line that begins with `---` always begins a document, so that documents can be told apart
-/// before they are read, and a broken one harms no other.
-fn yaml_documents(text: &str) -> Vec<Result<Node, Fault>> {
+/// before they are read, and a broken one harms no other. Those that say nothing are left out.
+pub fn yaml_pieces(text: &str) -> Vec<Piece<'_>> {
     let mut starts = vec![(0, 0_u32)];
     let mut offset = 0;
     for (index, line) in (0_u32..).zip(text.split_inclusive('\n')) {
@@ -257,25 +272,31 @@ fn yaml_documents(text: &str) -> Vec<Result<Node, Fault>> {
         offset += line.len();
     }
     let ends = starts.iter().skip(1).map(|(start, _)| *start).chain([text.len()]);
-    let mut documents = Vec::new();
-    for ((start, first_line), end) in starts.iter().zip(ends) {
-        let document = text.get(*start..end).unwrap_or_default();
-        let says_nothing = |line: &str| line.trim().is_empty() || line.starts_with(['#', '%']);
-        if document.lines().all(says_nothing) {
-            continue;
+    let says_nothing = |line: &str| line.trim().is_empty() || line.starts_with(['#', '%']);
+    starts
+        .iter()
+        .zip(ends)
+        .map(|((start, lines), end)| Piece {
+            start: *start,
+            lines: *lines,
+            text: text.get(*start..end).unwrap_or_default(),
+        })
+        .filter(|piece| !piece.text.lines().all(says_nothing))
+        .collect()
+}
+
+fn yaml_documents(text: &str) -> Vec<Result<Node, Fault>> {
+    let read = |piece: Piece<'_>| match Node::parse(piece.text) {
+        Ok(mut node) => {
+            shift(&mut node, piece.lines);
+            Ok(node)
         }
-        documents.push(match Node::parse(document) {
-            Ok(mut node) => {
-                shift(&mut node, *first_line);
-                Ok(node)
-            }
-            Err(SyntaxError { line, problem }) => Err(Fault {
-                line: line.saturating_add(*first_line),
-                problem: format!("is not valid YAML: {problem}"),
-            }),
-        });
-    }
-    documents
+        Err(SyntaxError { line, problem }) => Err(Fault {
+            line: line.saturating_add(piece.lines),
+            problem: format!("is not valid YAML: {problem}"),
+        }),
+    };
+    yaml_pieces(text).into_iter().map(read).collect()
 }
 
 fn shift(node: &mut Node, lines: u32) {

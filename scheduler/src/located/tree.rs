@@ -83,21 +83,7 @@ impl Node {
     /// # Errors
     /// [`SyntaxError`] when it can't be read as a whole.
     pub fn parse(text: &str) -> Result<Self, SyntaxError> {
-        let options = serde_saphyr::options! {
-            budget: serde_saphyr::budget! {
-                max_nodes: MAX_NODES,
-                max_events: 2 * MAX_NODES,
-                max_total_scalar_bytes: 1 << 30,
-            },
-            duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
-            leading_zero_numbers_as_strings: true,
-            underscored_numbers_as_strings: true,
-            strict_booleans: true,
-            null_as_string: true,
-            non_finite_float_policy: serde_saphyr::NonFiniteFloatPolicy::PassThrough,
-            with_snippet: false,
-        };
-        match serde_saphyr::from_str_with_options::<Raw>(text, options) {
+        match serde_saphyr::from_str_with_options::<Raw>(text, options()) {
             Ok(raw) => Ok(raw.locate(text)),
             Err(error) => {
                 let line = error.location().map_or(1, |l| short(l.line()));
@@ -162,6 +148,24 @@ impl Node {
             ),
         };
         Self { line, value }
+    }
+}
+
+/// How documents are read, here and wherever the same must be read again.
+pub(super) fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_nodes: MAX_NODES,
+            max_events: 2 * MAX_NODES,
+            max_total_scalar_bytes: 1 << 30,
+        },
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
+        leading_zero_numbers_as_strings: true,
+        underscored_numbers_as_strings: true,
+        strict_booleans: true,
+        null_as_string: true,
+        non_finite_float_policy: serde_saphyr::NonFiniteFloatPolicy::PassThrough,
+        with_snippet: false,
     }
 }
 

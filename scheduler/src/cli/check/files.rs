@@ -1,9 +1,12 @@
 //! Checks what files say: the farm's mappings, the catalog, the flags, templates and policy.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Findings;
-use crate::catalog::Freshness;
+use crate::catalog::entity::JobEntities;
+use crate::catalog::{CatalogError, Freshness};
+use crate::clock::{Clock, SystemClock};
 use crate::config::backends::BackendKind;
 use crate::domain::name::JobType;
 use crate::domain::outcome::HoldKind;
@@ -27,10 +30,11 @@ pub async fn check(loaded: &Loaded, findings: &mut Findings) -> Vec<Workload> {
     for broken in loaded.farm.batch.broken_mappings() {
         findings.fail("batch.yaml", broken, "its tasks are held until it is mended");
     }
-    let lookups = match Lookups::open(&loaded.config) {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let lookups = match Lookups::open(loaded, &clock).await {
         Ok(lookups) => lookups,
         Err(problem) => {
-            findings.fail("catalog and flags", problem, "see catalog.file and flags.file");
+            findings.fail("catalog and flags", problem, "see catalog and flags");
             return Vec::new();
         }
     };
@@ -42,11 +46,10 @@ pub async fn check(loaded: &Loaded, findings: &mut Findings) -> Vec<Workload> {
         }
     };
     check_flags(loaded, &flags, findings);
-    let names = lookups.job_types();
-    let entities = match lookups.catalog().look_up(&names, Freshness::Fresh).await {
-        Ok(entities) => entities,
+    let (names, entities) = match everything(&lookups).await {
+        Ok(found) => found,
         Err(error) => {
-            findings.fail("catalog", error, "see catalog.file");
+            findings.fail("catalog", error, "see catalog");
             return Vec::new();
         }
     };
@@ -79,6 +82,15 @@ pub async fn check(loaded: &Loaded, findings: &mut Findings) -> Vec<Workload> {
     let workloads: Vec<Workload> = workloads.into_values().collect();
     check_templates(loaded, &workloads, findings);
     workloads
+}
+
+/// Every job type, with its entities.
+async fn everything(
+    lookups: &Lookups,
+) -> Result<(Vec<JobType>, BTreeMap<JobType, JobEntities>), CatalogError> {
+    let names = lookups.job_types().await?;
+    let entities = lookups.catalog().look_up(&names, Freshness::Fresh).await?;
+    Ok((names, entities))
 }
 
 /// Weights and limits as read, and where they mean something else than to ClusterFuzz.
