@@ -118,16 +118,6 @@ impl Suite {
         })
     }
 
-    /// Marks the test added last as one that fails for a known reason: it runs only when it is
-    /// asked for (`--ignored`, `--include-ignored`).
-    #[must_use]
-    pub fn known_to_fail(mut self) -> Self {
-        if let Some(last) = self.trials.pop() {
-            self.trials.push(last.with_ignored_flag(true));
-        }
-        self
-    }
-
     /// Adds a test of another tier.
     #[must_use]
     pub fn test_in<F, Fut>(self, tier: &Arc<Tier>, name: &'static str, body: F) -> Self

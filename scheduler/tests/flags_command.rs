@@ -1,4 +1,5 @@
 //! `katabatch flags` as a person runs it, on flags in files.
+#![expect(clippy::expect_used, reason = "what fails here fails its test")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
