@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::kubernetes::api::*;
-use crate::backend::kubernetes::fake::FakeCluster;
+use crate::backend::kubernetes::fake::{FakeCluster, Fault, Verb};
 use crate::domain::name::QueueName;
 use crate::domain::outcome::Rejection;
 use crate::queue::memory::MemoryQueue;
@@ -39,6 +39,8 @@ pub struct Chaos {
     start: Instant,
     /// Faults stop then, so that the run can end.
     calm_after: Duration,
+    /// Until then no answer comes from anyone.
+    outage: Mutex<Instant>,
     crashes_left: Mutex<u32>,
     crash: Mutex<CancellationToken>,
 }
@@ -50,6 +52,7 @@ impl Chaos {
             history: Mutex::default(),
             start: Instant::now(),
             calm_after: Duration::from_secs(180),
+            outage: Mutex::new(Instant::now()),
             crashes_left: Mutex::new(4),
             crash: Mutex::default(),
         }
@@ -85,9 +88,19 @@ impl Chaos {
         if self.calm() {
             return Fate::Fine;
         }
+        let now = Instant::now();
+        let mut outage = self.outage.lock().unwrap();
+        if *outage > now {
+            return if self.draw(2) == 0 { Fate::Fail } else { Fate::LoseAnswer };
+        }
         let roll = self.draw(1000);
         match roll {
-            0..700 => Fate::Fine,
+            0..10 => {
+                // Shorter than a Lease: a longer one ends the process.
+                *outage = now + Duration::from_millis(self.draw(8_000));
+                Fate::LoseAnswer
+            }
+            10..700 => Fate::Fine,
             700..850 => Fate::Slow(self.draw(4_000)),
             850..910 => Fate::Fail,
             910..970 => Fate::LoseAnswer,
@@ -176,6 +189,12 @@ impl ChaosApi {
 #[async_trait]
 impl ClusterApi for ChaosApi {
     async fn create_job(&self, name: &str, body: Vec<u8>) -> Result<JobFacts, ApiError> {
+        if !self.chaos.calm() && self.chaos.draw(25) == 0 {
+            // Answered as lost, and done a moment later.
+            self.chaos.note(&format!("create {name} is late"));
+            self.cluster.script(Verb::CreateJob, [Fault::Late(ApiError::lost("timed out"))]);
+            return self.cluster.create_job(name, body).await;
+        }
         let work = self.cluster.create_job(name, body);
         self.chaos.around(&format!("create {name}"), |done| self.error(done), work).await
     }

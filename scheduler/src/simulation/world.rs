@@ -252,7 +252,7 @@ pub async fn run_to_the_end(world: &World) -> Result<(), String> {
     }
 }
 
-/// The cluster's own life: pods are made, start and end; watches are cut and expire.
+/// The cluster's own life: pods are made, start and end; watches are cut, expire and fall silent.
 fn live(world: &World) {
     let cluster = &world.cluster;
     cluster.make_pods();
@@ -263,12 +263,17 @@ fn live(world: &World) {
             _ => {}
         }
     }
-    if !world.chaos.calm() {
-        match world.chaos.draw(30) {
-            0 => cluster.cut_watches(),
-            1 => cluster.expire_watches(),
-            _ => {}
-        }
+    // What was on its way when its answer was given up arrives within a request's time.
+    cluster.land_late();
+    if world.chaos.calm() {
+        return cluster.mute_watches(false);
+    }
+    match world.chaos.draw(30) {
+        0 => cluster.cut_watches(),
+        1 => cluster.expire_watches(),
+        2 => cluster.mute_watches(true),
+        3..6 => cluster.mute_watches(false),
+        _ => {}
     }
 }
 
