@@ -50,6 +50,8 @@ pub struct Output {
 pub struct Memory {
     /// Now (`VmRSS`).
     pub resident: u64,
+    /// Of that, what is not the program's own file (`RssAnon`): the same in every build.
+    pub anonymous: u64,
     /// At most so far (`VmHWM`).
     pub peak: u64,
 }
@@ -147,7 +149,8 @@ impl Process {
             let number = line.and_then(|line| line.split_whitespace().next());
             number.and_then(|number| number.parse().ok()).with_context(|| format!("no {name}"))
         };
-        Ok(Memory { resident: field("VmRSS:")?, peak: field("VmHWM:")? })
+        let (resident, anonymous) = (field("VmRSS:")?, field("RssAnon:")?);
+        Ok(Memory { resident, anonymous, peak: field("VmHWM:")? })
     }
 
     fn output(&self, status: ExitStatus) -> Result<Output> {

@@ -14,8 +14,9 @@ use serde_json::json;
 use crate::{SOON, pods};
 
 const PODS: usize = 10_000;
-/// In KiB.
-const MOST: u64 = 60 * 1024;
+/// In KiB: 60 MB for the whole process, of which a release build's code is 22.
+const MOST: u64 = 60_000_000 / 1024;
+const MOST_DATA: u64 = 36_000_000 / 1024;
 
 /// On an API server alone, where pods cost no one but the store.
 pub async fn ten_thousand_pending_pods_fit_in_little_memory(case: Case) -> Result<()> {
@@ -42,15 +43,18 @@ pub async fn ten_thousand_pending_pods_fit_in_little_memory(case: Case) -> Resul
     process.must_run()?;
     let memory = process.memory()?;
     eprintln!(
-        "{PODS} pending pods (made in {:.1} s): VmRSS {} MiB, VmHWM {} MiB",
+        "{PODS} pending pods (made in {:.1} s): VmRSS {} MiB, of it data {} MiB; VmHWM {} MiB",
         made.as_secs_f64(),
         memory.resident / 1024,
+        memory.anonymous / 1024,
         memory.peak / 1024
     );
     process.terminate()?;
     let ended = process.end(Duration::from_secs(30)).await?;
     ensure!(ended.code == Some(0), "{ended:?}");
     ensure!(site.jobs().await?.len() == 5);
-    ensure!(memory.resident < MOST, "it occupies {} KiB, {MOST} may be", memory.resident);
+    ensure!(memory.anonymous < MOST_DATA, "{memory:?}, {MOST_DATA} KiB of data may be");
+    // A debug build's code alone may take what is left.
+    ensure!(cfg!(debug_assertions) || memory.resident < MOST, "{memory:?}, {MOST} KiB may be");
     Ok(())
 }
