@@ -5,3 +5,4 @@
 
 pub mod channel;
 pub mod datastore;
+pub mod tokens;

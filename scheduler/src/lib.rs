@@ -19,6 +19,7 @@ pub mod gcp;
 pub mod located;
 pub mod pipeline;
 pub mod queue;
+pub mod records;
 pub mod render;
 pub mod service;
 #[cfg(test)]

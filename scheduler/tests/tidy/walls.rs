@@ -85,6 +85,7 @@ const WALLS: &[Wall] = &[
     Wall { module: "flags::file", may_use: &["domain", "clock", "flags!", "flags::change", "flags::store", "located", "config::watch"], crates: AllBut(CLIENTS) },
     Wall { module: "flags::store", may_use: &["domain", "flags"], crates: AllBut(CLIENTS) },
     Wall { module: "gate", may_use: &["domain", "flags!"], crates: Only(PURE) },
+    Wall { module: "records", may_use: &["domain"], crates: AllBut(CLIENTS) },
     Wall { module: "render", may_use: &["domain"], crates: AllBut(&["kube", "tokio", "hyper", "hyper_util", "http", "http_body_util", "tower", "reqwest", "axum", "async_trait", "futures"]) },
     Wall { module: "backend", may_use: &["domain"], crates: AllBut(CLIENTS) },
     Wall { module: "backend::kubernetes", may_use: &["domain", "clock", "render", "backend!", "gcp"], crates: AllBut(&["rusqlite", "tera", "clap"]) },
