@@ -38,7 +38,7 @@ impl Scheduler {
     /// When the service can't be put together.
     pub async fn start(farm: &Farm) -> Result<Self> {
         let log = Arc::new(Log::default());
-        let options = Options { observer: Some(log.clone()), ..Options::default() };
+        let options = Options { observer: Some(log.clone()), ledger: true, ..Options::default() };
         let service = Service::build(load(&farm.config())?, options).await?;
         let tally = service.tally();
         let token = CancellationToken::new();

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::domain::name::{BackendName, TaskHash};
+use crate::domain::end::End;
+use crate::domain::name::{Attempt, BackendName, TaskHash};
 use crate::domain::outcome::{Deferral, Outcome};
 use crate::domain::room::Room;
 use crate::domain::task::Task;
@@ -50,4 +51,14 @@ pub trait Backend: Send + Sync {
     /// The messages of these scheduled tasks are known to be acked: their Jobs may be deleted some
     /// time after they end.
     fn acked(&self, tasks: &[TaskHash]);
+}
+
+/// Hears how Jobs ended.
+pub trait EndObserver: Send + Sync {
+    /// Whether this end was told before, maybe to an earlier process: it is then not gathered again.
+    fn knows(&self, task: &TaskHash, attempt: Attempt) -> bool;
+
+    /// A Job has ended. Each is told once by a process, and may be told again by a later one.
+    /// Called where work is done: must not block.
+    fn ended(&self, end: End);
 }

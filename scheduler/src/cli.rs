@@ -15,6 +15,7 @@ mod render;
 mod run;
 mod submit;
 mod tasks;
+mod why;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -60,6 +61,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Put tasks into a spool, look at them, and see to the quarantine.
     Queue(queue::QueueArgs),
+    /// Say why a job type's tasks run or don't, and how the last ones ended.
+    Why(why::WhyArgs),
     /// Look at the feature flags, and change them.
     Flags(flags::FlagsArgs),
     /// Print a shell's completions.
@@ -120,6 +123,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Render(args) => render::run(&cli.config, args).await,
         Command::Check(args) => check::run(&cli.config, args).await,
         Command::Queue(args) => queue_of::run(&cli.config, args).await,
+        Command::Why(args) => why::run(&cli.config, args).await,
         Command::Flags(args) => flags::run(&cli.config, args).await,
         Command::Completions { .. } | Command::LocalSupervise { .. } | Command::DemoWorker => {
             Ok(Exit::Done)

@@ -60,6 +60,8 @@ pub struct Config {
     pub expected_run: ExpectedRun,
     /// Where metrics and health are served; `None` serves none.
     pub http: Option<SocketAddr>,
+    /// The ledger's file.
+    pub ledger: PathBuf,
 }
 
 /// What the process itself may hold.
@@ -141,6 +143,10 @@ fn read_sections(top: &Section<'_>, base: &Path) -> Config {
         policy,
         expected_run: ExpectedRun::read(top.set("expected_run")),
         http: top.set("http").and_then(|f| http(&f)),
+        ledger: top
+            .set("ledger")
+            .and_then(|f| ledger(&f, base))
+            .unwrap_or_else(|| base.join("ledger.sqlite")),
     }
 }
 
@@ -159,6 +165,13 @@ fn farm_dir(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
     let dir = section.get("config_dir").and_then(|f| path(&f, base));
     section.finish();
     dir
+}
+
+fn ledger(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
+    let section = field.section()?;
+    let file = section.get("path").and_then(|f| path(&f, base));
+    section.finish();
+    file
 }
 
 /// A path; a relative one starts at `base`, the configuration file's directory.

@@ -16,3 +16,4 @@ pub mod room;
 pub mod signed_url;
 pub mod task;
 pub mod workload;
+pub mod workload_now;

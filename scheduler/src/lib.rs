@@ -16,6 +16,7 @@ pub mod domain;
 pub mod flags;
 pub mod gate;
 pub mod gcp;
+pub mod ledger;
 pub mod located;
 pub mod pipeline;
 pub mod queue;
@@ -25,3 +26,4 @@ pub mod service;
 #[cfg(test)]
 mod simulation;
 pub mod telemetry;
+pub mod why;

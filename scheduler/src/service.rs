@@ -7,6 +7,7 @@ mod backends;
 mod farm_resolver;
 pub mod queues;
 mod sources;
+pub mod why;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,20 +16,25 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::backend::EndObserver;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::config::farm::Farm;
 use crate::config::watch::{Reload, Sources, Watched};
+use crate::ledger::Ledger;
 use crate::pipeline::leases::Leases;
-use crate::pipeline::tally::{Observer, Tally};
+use crate::pipeline::tally::{Decision, Observer, Tally};
 use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::{Queue, QueueError};
 pub use backends::{BackendError, Backends, templates};
 use farm_resolver::FarmResolver;
+use why::Why;
 pub use sources::{Lookups, open_flags};
 
 /// How often files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
+/// How long the ledger's last write may take.
+const LAST_WORD: Duration = Duration::from_secs(3);
 /// How long what is under way may take once told to stop.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -93,6 +99,33 @@ pub struct Options {
     pub queue: Option<Arc<dyn Queue>>,
     /// Hears of every decision.
     pub observer: Option<Arc<dyn Observer>>,
+    /// Watch Jobs to their end, and keep the ledger.
+    pub ledger: bool,
+}
+
+/// Two that hear of every decision.
+struct Both(Arc<dyn Observer>, Arc<dyn Observer>);
+
+impl Observer for Both {
+    fn decided(&self, decision: &Decision) {
+        self.0.decided(decision);
+        self.1.decided(decision);
+    }
+}
+
+/// Tells the ledger of decisions, and of ends.
+fn kept(
+    ledger: Option<&Arc<Ledger>>,
+    backends: &Backends,
+    observer: Option<Arc<dyn Observer>>,
+) -> Option<Arc<dyn Observer>> {
+    let Some(ledger) = ledger else { return observer };
+    backends.tell_ends(&(Arc::clone(ledger) as Arc<dyn EndObserver>));
+    let ledger = Arc::clone(ledger) as Arc<dyn Observer>;
+    Some(match observer {
+        Some(other) => Arc::new(Both(other, ledger)),
+        None => ledger,
+    })
 }
 
 /// Everything, put together.
@@ -104,6 +137,7 @@ pub struct Service {
     leases: Vec<Arc<Leases>>,
     pipeline: Pipeline,
     see_ends: bool,
+    why: Option<Why>,
 }
 
 impl Service {
@@ -124,6 +158,19 @@ impl Service {
         let queues = open_queues(&now, options.queue, &clock).await?;
         let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();
         let leases = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();
+        let ledger = options.ledger.then(|| Ledger::new(Arc::clone(&clock)));
+        if let Some(ledger) = &ledger {
+            ledger.remember(&now.config.ledger);
+        }
+        let why = ledger.as_ref().map(|ledger| Why {
+            ledger: Arc::clone(ledger),
+            path: now.config.ledger.clone(),
+            now: backends.now(),
+            rooms: backends.rooms(),
+            catalog: lookups.catalog(),
+            clock: Arc::clone(&clock),
+        });
+        let observer = kept(ledger.as_ref(), &backends, options.observer);
         let pipeline = Pipeline::new(Deps {
             clock,
             queues,
@@ -138,15 +185,20 @@ impl Service {
                 grace: GRACE,
             },
             on_flags: backends.limits_from_flags(&now.config),
-            observer: options.observer,
+            observer,
         });
         let (queues, see_ends) = (sources, options.see_ends);
-        Ok(Self { loaded, lookups, backends, queues, leases, pipeline, see_ends })
+        Ok(Self { loaded, lookups, backends, queues, leases, pipeline, see_ends, why })
     }
 
     /// The counts, readable while it runs.
     pub fn tally(&self) -> Arc<Tally> {
         self.pipeline.tally()
+    }
+
+    /// What answers why a job type does not run; `None` without a ledger.
+    pub fn why(&self) -> Option<Why> {
+        self.why.clone()
     }
 
     /// The backends.
@@ -163,6 +215,10 @@ impl Service {
         let backends_stop = CancellationToken::new();
         let mut parts: JoinSet<Result<(), ServiceError>> = JoinSet::new();
         self.backends.spawn(&mut parts, &backends_stop);
+        let ledger_stop = CancellationToken::new();
+        let ledger = self.why.clone().map(|Why { ledger, path, now, .. }| {
+            tokio::spawn(ledger.keep(path, now, ledger_stop.clone()))
+        });
         let mut keepers: JoinSet<()> = JoinSet::new();
         for leases in &self.leases {
             keepers.spawn(Arc::clone(leases).run());
@@ -197,6 +253,11 @@ impl Service {
             if let (Ok(_), Ok(Err(error))) = (&ended, part) {
                 return Err(error);
             }
+        }
+        ledger_stop.cancel();
+        if let Some(ledger) = ledger {
+            // Explanations are not worth waiting for any longer.
+            let _ = tokio::time::timeout(LAST_WORD, ledger).await;
         }
         ended
     }

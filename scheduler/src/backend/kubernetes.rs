@@ -12,6 +12,7 @@ mod classify;
 pub mod client;
 pub mod connect;
 mod entry;
+pub mod facts;
 #[cfg(any(test, feature = "sim"))]
 pub mod fake;
 mod janitor;
@@ -19,7 +20,9 @@ mod leader;
 mod ledger;
 #[cfg(test)]
 mod ledger_model;
+mod observe;
 mod owner;
+mod pod_history;
 pub mod preflight;
 mod room;
 mod settle;
@@ -28,11 +31,13 @@ mod slots;
 mod submit;
 #[cfg(test)]
 mod tests;
+mod verdict;
 mod watch;
 mod window;
 mod wire;
 mod workloads;
 
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,8 +51,10 @@ use tokio_util::sync::CancellationToken;
 use self::accounts::{AccountError, Accounts};
 use self::api::{ApiError, ClusterApi, JobFacts, PodFacts};
 use self::classify::{Verdict, classify};
+use self::facts::WorkPod;
 use self::janitor::{Janitor, SharedAcks};
 use self::leader::Leader;
+use self::observe::Observe;
 use self::owner::Claim;
 use self::room::Rooms;
 use self::sinks::{JobSink, PodSink};
@@ -55,13 +62,14 @@ use self::slots::Slots;
 use self::submit::{LANDING, Submitter};
 use self::window::Window;
 use self::workloads::Workloads;
-use super::Backend;
+use super::{Backend, EndObserver};
 use crate::clock::Clock;
 use crate::domain::name::{Attempt, BackendName, TaskHash};
 use crate::domain::outcome::{Deferral, HoldKind, Outcome, Scope};
 use crate::domain::room::Room;
-use crate::domain::task::Task;
+use crate::domain::task::{Task, WorkloadKey};
 use crate::domain::workload::Workload;
+use crate::domain::workload_now::WorkloadNow;
 use crate::render::{CheckedJob, Policy, Target, Templates};
 
 /// What a Kubernetes backend is configured with.
@@ -137,6 +145,7 @@ pub struct KubernetesBackend {
     request_timeout: Duration,
     leader: Arc<Leader>,
     rooms: Arc<Rooms>,
+    observe: Arc<Observe>,
     slots: Arc<Slots>,
     acks: SharedAcks,
     accounts: Accounts,
@@ -158,6 +167,9 @@ impl KubernetesBackend {
         let target =
             Target { namespace: settings.namespace.clone(), scheduler: settings.scheduler.clone() };
         let strict = settings.policy.strict;
+        let (server, times) = (Arc::clone(&api), Arc::clone(&clock));
+        let (watched, by) = (Arc::clone(&rooms), settings.name.clone());
+        let observe = Observe::new(server, times, watched, by, &settings.scheduler);
         Arc::new(Self {
             accounts: Accounts::new(Arc::clone(&api), &settings.namespace, strict),
             workloads: Workloads::new(settings.templates, target, settings.policy),
@@ -168,6 +180,7 @@ impl KubernetesBackend {
                 slots: Arc::clone(&slots),
                 leader: Arc::clone(&leader),
                 acks: acks.clone(),
+                observe: Arc::clone(&observe),
                 request_timeout: settings.request_timeout,
             },
             janitor: Janitor::new(
@@ -175,6 +188,7 @@ impl KubernetesBackend {
                 Arc::clone(&clock),
                 acks.clone(),
                 Arc::clone(&leader),
+                Arc::clone(&observe),
                 &settings.scheduler,
                 settings.retain_finished,
             ),
@@ -187,6 +201,7 @@ impl KubernetesBackend {
             request_timeout: settings.request_timeout,
             leader,
             rooms,
+            observe,
             slots,
             acks,
         })
@@ -195,6 +210,16 @@ impl KubernetesBackend {
     /// Sets the pending limit, as the flag says it.
     pub fn set_pending_limit(&self, limit: usize) {
         self.rooms.with(|ledger| ledger.set_pending_limit(limit));
+    }
+
+    /// Watches its Jobs to their end and tells `listener`; before [`run`](Self::run).
+    pub fn tell_ends(&self, listener: Arc<dyn EndObserver>) {
+        self.observe.tell(listener);
+    }
+
+    /// What is there now of every workload; empty unless ends are told.
+    pub fn now(&self) -> BTreeMap<WorkloadKey, WorkloadNow> {
+        self.observe.now()
     }
 
     /// How many creates may be under way now.
@@ -251,8 +276,12 @@ impl KubernetesBackend {
         self.leader.begin();
         self.patiently("the settled watermark could not be read", || self.janitor.resume()).await;
         let (api, rooms, clock) = (&self.api, &self.rooms, &self.clock);
-        let jobs =
-            JobSink { rooms: Arc::clone(rooms), acks: self.acks.clone(), clock: clock.clone() };
+        let jobs = JobSink {
+            rooms: Arc::clone(rooms),
+            acks: self.acks.clone(),
+            observe: Arc::clone(&self.observe),
+            clock: clock.clone(),
+        };
         let pods = PodSink { rooms: Arc::clone(rooms) };
         let follow_jobs = watch::follow::<JobFacts>(Arc::clone(api), &jobs, self.seed);
         let follow_pods = async {
@@ -268,6 +297,21 @@ impl KubernetesBackend {
             () = follow_pods => "watch of pods",
             () = settle => "settling of lost answers",
             () = self.janitor.run() => "janitor",
+            part = self.follow_ends() => part,
+        }
+    }
+
+    /// Watches the Jobs to their end, where anybody hears of it.
+    async fn follow_ends(&self) -> &'static str {
+        if !self.observe.is_heard() {
+            return std::future::pending().await;
+        }
+        self.rooms.jobs_listed().await;
+        let (api, seed) = (Arc::clone(&self.api), self.seed.wrapping_add(2));
+        tokio::select! {
+            biased;
+            () = watch::follow::<WorkPod>(api, self.observe.as_ref(), seed) => "watch of work",
+            () = self.observe.run() => "observer of ends",
         }
     }
 

@@ -57,7 +57,7 @@ pub(super) fn rows(counts: &Counts) -> Vec<Count> {
 
 /// Runs the command.
 pub async fn run(config: &Path, args: RunArgs) -> anyhow::Result<Exit> {
-    let options = Options { once: args.once, ..Options::default() };
+    let options = Options { once: args.once, ledger: true, ..Options::default() };
     let service = Service::build(load(config)?, options).await?;
     let tally = service.tally();
     let ended = service.run(stop_on_signals()?).await?;

@@ -231,8 +231,11 @@ mod tests {
             assert_eq!(EndKind::parse(kind.label()), Some(*kind));
         }
         assert_eq!(EndKind::parse("odd"), None);
-        let infrastructure: Vec<_> =
-            EndKind::ALL.iter().filter(|kind| kind.is_infrastructure()).map(|k| k.label()).collect();
+        let infrastructure: Vec<_> = EndKind::ALL
+            .iter()
+            .filter(|kind| kind.is_infrastructure())
+            .map(|k| k.label())
+            .collect();
         assert_eq!(infrastructure, ["evicted", "preempted", "node_lost", "never_started"]);
     }
 

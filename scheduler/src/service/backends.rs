@@ -1,13 +1,15 @@
 //! The backends that the configuration lists, made and run.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::ServiceError;
-use crate::backend::Backend;
+use crate::backend::{Backend, EndObserver};
 use crate::backend::kubernetes::client::KubeApi;
 use crate::backend::kubernetes::connect::{Cluster, ConnectError, connect};
 use crate::backend::kubernetes::{self, Fatal, KubernetesBackend};
@@ -15,9 +17,13 @@ use crate::backend::local::{self, LocalBackend, LocalError};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::backends::{BackendConfig, BackendKind};
+use crate::domain::name::BackendName;
 use crate::domain::room::Room;
+use crate::domain::task::WorkloadKey;
+use crate::domain::workload_now::WorkloadNow;
 use crate::flags::FlagSet;
 use crate::gate::Candidate;
+use crate::ledger::Now;
 use crate::pipeline::BackendBinding;
 use crate::render::{Policy, RenderError, Templates};
 
@@ -99,6 +105,41 @@ impl Backends {
                 kubernetes.set_pending_limit(flags.limit(flag, *default));
             }
         })
+    }
+
+    fn kubernetes(&self) -> Vec<Arc<KubernetesBackend>> {
+        let kubernetes = |one: &One| match one {
+            One::Kubernetes(kubernetes) => Some(Arc::clone(kubernetes)),
+            One::Local(_) => None,
+        };
+        self.all.iter().filter_map(kubernetes).collect()
+    }
+
+    /// Has Jobs watched to their end, and `listener` told; before they are spawned.
+    pub fn tell_ends(&self, listener: &Arc<dyn EndObserver>) {
+        self.kubernetes().iter().for_each(|backend| backend.tell_ends(Arc::clone(listener)));
+    }
+
+    /// What tells what is there now of every workload, over all backends.
+    pub fn now(&self) -> Now {
+        let backends = self.kubernetes();
+        Arc::new(move || {
+            let mut all: BTreeMap<WorkloadKey, WorkloadNow> = BTreeMap::new();
+            for (key, now) in backends.iter().flat_map(|backend| backend.now()) {
+                all.entry(key).or_default().add(&now);
+            }
+            all
+        })
+    }
+
+    /// Every backend's room.
+    pub fn rooms(&self) -> Vec<(BackendName, watch::Receiver<Room>)> {
+        let room = |backend: &dyn Backend| (backend.name().clone(), backend.room());
+        let of = |one: &One| match one {
+            One::Kubernetes(kubernetes) => room(kubernetes.as_ref()),
+            One::Local(local) => room(local.as_ref()),
+        };
+        self.all.iter().map(of).collect()
     }
 
     /// The local backends, whose ends can be told.

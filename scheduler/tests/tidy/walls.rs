@@ -92,6 +92,8 @@ const WALLS: &[Wall] = &[
     Wall { module: "backend::local", may_use: &["domain", "clock", "backend!"], crates: AllBut(CLIENTS) },
     Wall { module: "pipeline", may_use: &["domain", "clock", "queue!", "catalog!", "catalog::entity", "flags!", "backend!", "gate"], crates: AllBut(OUTSIDE) },
     Wall { module: "pipeline::resolve", may_use: &["domain", "catalog!", "catalog::entity", "catalog::environment", "flags!", "config", "pipeline!", "located::problem"], crates: Only(PURE) },
+    Wall { module: "ledger", may_use: &["domain", "clock", "backend!", "pipeline::tally"], crates: AllBut(CLIENTS) },
+    Wall { module: "why", may_use: &["domain", "ledger::record"], crates: Only(PURE) },
     Wall { module: "gcp", may_use: &["domain", "clock"], crates: AllBut(&[]) },
     Wall { module: "telemetry", may_use: &["domain"], crates: AllBut(&["kube", "tera"]) },
     Wall { module: "demo", may_use: &["domain", "catalog", "config", "located", "queue", "clock"], crates: AllBut(CLIENTS) },

@@ -178,12 +178,20 @@ impl Acks {
         self.settled = self.settled.max(Some(settled));
     }
 
-    /// Up to `most` Jobs (name and uid) to delete: ended `retain` ago or longer, ack known.
-    pub fn due(&self, now: Instant, retain: Duration, most: usize) -> Vec<(String, String)> {
+    /// Up to `most` Jobs (name and uid) to delete: ended `retain` ago or longer, ack known, and
+    /// nothing wanted of them any more.
+    pub fn due(
+        &self,
+        now: Instant,
+        retain: Duration,
+        most: usize,
+        may_go: impl Fn(&str) -> bool,
+    ) -> Vec<(String, String)> {
         self.jobs
             .iter()
             .filter(|(_, job)| job.acked && !job.deleting)
             .filter(|(_, job)| job.ended.is_some_and(|ended| now >= ended + retain))
+            .filter(|(_, job)| may_go(&job.uid))
             .take(most)
             .map(|(name, job)| (name.clone(), job.uid.clone()))
             .collect()
@@ -267,11 +275,12 @@ mod tests {
             task: Some(hash(n)),
             scheduler: Some("s".into()),
             progress: Progress { finished, ..Progress::default() },
+            story: None,
         }
     }
 
     fn due(acks: &Acks, now: Instant) -> usize {
-        acks.due(now, Duration::from_secs(600), 100).len()
+        acks.due(now, Duration::from_secs(600), 100, |_| true).len()
     }
 
     #[test]
@@ -296,7 +305,9 @@ mod tests {
         let theirs = JobFacts { scheduler: Some("other".into()), ..job(3, 0, true) };
         let jobs = [job(1, 49, true), job(2, 50, true), theirs];
         acks.listed(Moment(0), &jobs, start, Moment(1));
-        let due = acks.due(start + Duration::from_secs(600), Duration::from_secs(600), 100);
+        let ten = Duration::from_secs(600);
+        assert!(acks.due(start + ten, ten, 100, |_| false).is_empty(), "their end is not told");
+        let due = acks.due(start + ten, ten, 100, |_| true);
         assert_eq!(due.into_iter().map(|(_, uid)| uid).collect::<Vec<_>>(), ["uid-1"]);
         // Found late, below the watermark: nobody has said that it was acked.
         acks.seen(&job(4, 10, true), start, Moment(2));

@@ -22,6 +22,8 @@ pub const PERMISSIONS: &[(&str, &str, &str)] = &[
     ("watch", "batch", "jobs"),
     ("list", "", "pods"),
     ("watch", "", "pods"),
+    ("get", "", "pods/log"),
+    ("list", "", "events"),
     ("create", "", "serviceaccounts"),
     ("get", "", "serviceaccounts"),
     ("create", "", "configmaps"),
@@ -72,11 +74,13 @@ impl Preflight {
         let api: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
         let mut missing = Vec::new();
         for (verb, group, resource) in PERMISSIONS {
+            let (whole, part) = resource.split_once('/').unwrap_or((resource, ""));
             let attributes = ResourceAttributes {
                 namespace: Some(self.namespace.clone()),
                 verb: Some((*verb).to_owned()),
                 group: Some((*group).to_owned()),
-                resource: Some((*resource).to_owned()),
+                resource: Some(whole.to_owned()),
+                subresource: (!part.is_empty()).then(|| part.to_owned()),
                 ..ResourceAttributes::default()
             };
             let spec = SelfSubjectAccessReviewSpec {

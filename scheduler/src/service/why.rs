@@ -1,0 +1,127 @@
+//! Gathers what an answer to "why does this job type not run?" is made of: from the running parts,
+//! or from the ledger's file alone.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::catalog::{Catalog, Freshness};
+use crate::clock::Clock;
+use crate::domain::name::{BackendName, JobType};
+use crate::domain::room::Room;
+use crate::domain::task::WorkloadKey;
+use crate::ledger::record::{EndRecord, Record};
+use crate::ledger::store::{Store, StoreError};
+use crate::ledger::{Ledger, Now};
+use crate::why::{About, Answer, InCatalog, Source};
+
+/// What the answers of a running scheduler are made of.
+#[derive(Clone)]
+pub struct Why {
+    /// The ledger, and its file.
+    pub ledger: Arc<Ledger>,
+    /// Its file, which has the log tails of earlier ends.
+    pub path: PathBuf,
+    /// What is there now of every workload.
+    pub now: Now,
+    /// The backends' room.
+    pub rooms: Vec<(BackendName, watch::Receiver<Room>)>,
+    /// The catalog.
+    pub catalog: Arc<dyn Catalog>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
+
+type Known = BTreeMap<WorkloadKey, (Record, Vec<EndRecord>)>;
+
+impl Why {
+    /// The answer for a job type, or for one command of it.
+    pub async fn answer(&self, job_type: &JobType, command: Option<&str>) -> Answer {
+        let (path, of) = (self.path.clone(), job_type.clone());
+        let read = tokio::task::spawn_blocking(move || read(&path, &of)).await;
+        let mut known = self.ledger.of(job_type);
+        if let Ok(Ok(written)) = read {
+            merge(&mut known, written);
+        }
+        let mut now = (self.now)();
+        now.retain(|key, _| key.job_type == *job_type);
+        for (key, (record, _)) in &mut known {
+            record.now = now.remove(key).unwrap_or_default();
+        }
+        for (key, now) in now {
+            known.insert(key, (Record { now, ..Record::default() }, Vec::new()));
+        }
+        let catalog = in_catalog(self.catalog.as_ref(), job_type).await;
+        let at = (self.clock.wall(), Source::Scheduler);
+        let about = about(known, command);
+        Answer::new(job_type.as_str(), at, catalog, self.stopped(), about)
+    }
+
+    /// Why no backend can take anything, if so.
+    fn stopped(&self) -> Vec<String> {
+        let unknown = |(name, room): &(BackendName, watch::Receiver<Room>)| match &*room.borrow() {
+            Room::Unknown(why) => Some(format!("backend {name}: {why}")),
+            Room::Known(_) => None,
+        };
+        let all: Option<Vec<String>> = self.rooms.iter().map(unknown).collect();
+        all.unwrap_or_default()
+    }
+}
+
+/// The answer by the ledger's file alone.
+///
+/// # Errors
+/// Why the file can't be read.
+pub async fn from_file(
+    path: &Path,
+    catalog: &dyn Catalog,
+    clock: &dyn Clock,
+    job_type: &JobType,
+    command: Option<&str>,
+) -> Result<Answer, StoreError> {
+    let known = read(path, job_type)?;
+    let catalog = in_catalog(catalog, job_type).await;
+    let at = (clock.wall(), Source::File);
+    Ok(Answer::new(job_type.as_str(), at, catalog, Vec::new(), about(known, command)))
+}
+
+fn read(path: &Path, job_type: &JobType) -> Result<Known, StoreError> {
+    let rows = Store::open(path)?.read_of(job_type)?;
+    Ok(rows.into_iter().map(|(key, record, ends)| (key, (record, ends))).collect())
+}
+
+/// Adds what only the file has: ends of before, and tails that memory let go.
+fn merge(known: &mut Known, written: Known) {
+    for (key, (record, ends)) in written {
+        let (_, here) = known.entry(key).or_insert_with(|| (record, Vec::new()));
+        let mut all = ends;
+        for end in std::mem::take(here) {
+            let same = |one: &EndRecord| (&one.task, one.attempt) == (&end.task, end.attempt);
+            if !all.iter().any(same) {
+                all.push(end);
+            }
+        }
+        *here = all;
+    }
+}
+
+fn about(known: Known, command: Option<&str>) -> Vec<About> {
+    let asked = |key: &WorkloadKey| command.is_none_or(|command| key.command.as_str() == command);
+    known
+        .into_iter()
+        .filter(|(key, _)| asked(key))
+        .map(|(key, (record, ends))| About { command: key.command.to_string(), record, ends })
+        .collect()
+}
+
+async fn in_catalog(catalog: &dyn Catalog, job_type: &JobType) -> InCatalog {
+    match catalog.look_up(std::slice::from_ref(job_type), Freshness::Cached).await {
+        Ok(found) if found.get(job_type).is_some_and(|found| !found.jobs.is_empty()) => {
+            InCatalog::Known
+        }
+        Ok(_) => InCatalog::Unknown,
+        Err(error) => InCatalog::Unread(error.to_string()),
+    }
+}
