@@ -28,8 +28,8 @@ use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settin
 use crate::queue::{Queue, QueueError};
 pub use backends::{BackendError, Backends, templates};
 use farm_resolver::FarmResolver;
-use why::Why;
 pub use sources::{Lookups, open_flags};
+use why::Why;
 
 /// How often files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);

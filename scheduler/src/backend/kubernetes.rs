@@ -15,6 +15,7 @@ mod entry;
 pub mod facts;
 #[cfg(any(test, feature = "sim"))]
 pub mod fake;
+mod fatal;
 mod janitor;
 mod leader;
 mod ledger;
@@ -48,10 +49,10 @@ use futures::future::join_all;
 use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use self::accounts::{AccountError, Accounts};
+use self::accounts::{AccountError, Accounts, account_unread};
 use self::api::{ApiError, ClusterApi, JobFacts, PodFacts};
-use self::classify::{Verdict, classify};
 use self::facts::WorkPod;
+pub use self::fatal::Fatal;
 use self::janitor::{Janitor, SharedAcks};
 use self::leader::Leader;
 use self::observe::Observe;
@@ -101,37 +102,6 @@ pub struct Settings {
     pub identity: String,
     /// Seeds the spread of retries.
     pub seed: u64,
-}
-
-/// Why the backend can't go on; the process should end with it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fatal {
-    /// The namespace is another scheduler's.
-    #[error(
-        "the namespace `{namespace}` belongs to the scheduler `{owner}`, and this one is \
-         `{scheduler}`: use another namespace, or delete its ConfigMap `{}` when that scheduler \
-         is gone for good",
-        owner::OWNER
-    )]
-    OwnedByAnother {
-        /// The namespace.
-        namespace: String,
-        /// Whose it is.
-        owner: String,
-        /// Who we are.
-        scheduler: String,
-    },
-    /// Another process of this scheduler leads, or may.
-    #[error("this process does not lead the scheduler `{scheduler}` any more: {why}")]
-    LostLease {
-        /// Who we are.
-        scheduler: String,
-        /// What was seen.
-        why: String,
-    },
-    /// A part that runs for ever has ended.
-    #[error("the Kubernetes backend's {0} ended unexpectedly")]
-    Ended(&'static str),
 }
 
 /// One namespace of one cluster.
@@ -387,23 +357,6 @@ impl KubernetesBackend {
             )),
         }
     }
-}
-
-/// The account could not be read or made. What every other request would meet stops the backend;
-/// the rest concerns this workload, a moment.
-fn account_unread(error: &ApiError) -> Deferral {
-    let soon = Duration::from_secs(5);
-    let (scope, kind, after) = match classify(error) {
-        Verdict::Stop(kind) => (Scope::Backend, kind, soon),
-        Verdict::Throttled(after) => (Scope::Backend, HoldKind::Throttled, after.unwrap_or(soon)),
-        Verdict::Refused(_) if error.status == Some(403) => {
-            (Scope::Workload, HoldKind::Forbidden, Duration::from_secs(60))
-        }
-        Verdict::Refused(_) => (Scope::Workload, HoldKind::AccountRefused, Duration::from_secs(60)),
-        Verdict::Retry(kind) => (Scope::Workload, kind, soon),
-        Verdict::Exists | Verdict::MaybeDone => (Scope::Workload, HoldKind::BackendFailed, soon),
-    };
-    Deferral::new(scope, kind, error, after)
 }
 
 #[async_trait]

@@ -133,7 +133,9 @@ fn shown(line: &str) -> String {
     line.chars()
         .map(|c| match c {
             '\t' => ' ',
-            c if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
+            c if c.is_control()
+                || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
+            {
                 '\u{fffd}'
             }
             c => c,

@@ -198,15 +198,10 @@ impl Memory {
         }
     }
 
-    pub(super) fn of(
-        &self,
-        job_type: &JobType,
-    ) -> BTreeMap<WorkloadKey, (Record, Vec<EndRecord>)> {
+    pub(super) fn of(&self, job_type: &JobType) -> BTreeMap<WorkloadKey, (Record, Vec<EndRecord>)> {
         let of = self.workloads.iter().filter(|(key, _)| key.job_type == *job_type);
-        of.map(|(key, entry)| {
-            (key.clone(), (entry.full(), entry.ends.iter().cloned().collect()))
-        })
-        .collect()
+        of.map(|(key, entry)| (key.clone(), (entry.full(), entry.ends.iter().cloned().collect())))
+            .collect()
     }
 
     pub(super) fn lost(&self) -> BTreeMap<EndKind, Lost> {

@@ -139,7 +139,9 @@ impl Store {
             let (command, job_type) = (key.command.as_str(), key.job_type.as_str());
             let task = TaskHash::parse(&end.task).map(|task| *task.bytes()).unwrap_or_default();
             let new = tx
-                .prepare_cached("INSERT OR IGNORE INTO known (task, attempt, at) VALUES (?1, ?2, ?3)")?
+                .prepare_cached(
+                    "INSERT OR IGNORE INTO known (task, attempt, at) VALUES (?1, ?2, ?3)",
+                )?
                 .execute(params![task.as_slice(), end.attempt, at])?;
             if new == 0 {
                 continue;
@@ -169,14 +171,15 @@ impl Store {
     /// Why it can't be read.
     pub(super) fn read_all(&self) -> Result<Before, StoreError> {
         let read = || {
-            let mut rows = self
-                .connection
-                .prepare("SELECT command, job_type, record FROM workload ORDER BY at DESC LIMIT ?1")?;
+            let mut rows = self.connection.prepare(
+                "SELECT command, job_type, record FROM workload ORDER BY at DESC LIMIT ?1",
+            )?;
             let records = rows
                 .query_map([WORKLOADS as i64], keyed::<Record>)?
                 .filter_map(Result::transpose)
                 .collect::<rusqlite::Result<Vec<_>>>()?;
-            let mut rows = self.connection.prepare("SELECT task, attempt FROM known ORDER BY at")?;
+            let mut rows =
+                self.connection.prepare("SELECT task, attempt FROM known ORDER BY at")?;
             let known = rows
                 .query_map([], |row| Ok((row.get::<_, [u8; 32]>(0)?, row.get::<_, u32>(1)?)))?
                 .filter_map(|row| {

@@ -163,7 +163,8 @@ async fn a_file_that_is_something_else_is_left_alone_and_work_goes_on() {
     for name in ["text", "no/such/folder"] {
         let path = dir.path().join(name);
         if name == "text" {
-            std::fs::write(&path, "somebody's notes, long enough to be no database").expect("written");
+            std::fs::write(&path, "somebody's notes, long enough to be no database")
+                .expect("written");
         }
         let ledger = kept(&path, async |ledger| {
             ledger.ended(end(&key(1), 1, EndKind::Evicted));

@@ -9,11 +9,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::ServiceError;
-use crate::backend::{Backend, EndObserver};
 use crate::backend::kubernetes::client::KubeApi;
 use crate::backend::kubernetes::connect::{Cluster, ConnectError, connect};
 use crate::backend::kubernetes::{self, Fatal, KubernetesBackend};
 use crate::backend::local::{self, LocalBackend, LocalError};
+use crate::backend::{Backend, EndObserver};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::backends::{BackendConfig, BackendKind};

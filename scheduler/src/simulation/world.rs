@@ -1,6 +1,6 @@
 //! The world of one simulated run: what outlives a crash, and what must hold in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,13 +11,15 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::chaos::{Chaos, ChaosApi, ChaosQueue};
+use crate::backend::EndObserver;
 use crate::backend::kubernetes::fake::FakeCluster;
 use crate::backend::kubernetes::{Fatal, KubernetesBackend, Settings as BackendSettings};
 use crate::catalog::entity::{Job, JobEntities};
 use crate::catalog::{Catalog, CatalogError, Freshness};
 use crate::clock::{Clock, PacedClock};
+use crate::domain::end::{End, EndKind};
 use crate::domain::message::{Decoded, decode};
-use crate::domain::name::{Command, JobType};
+use crate::domain::name::{Attempt, Command, JobName, JobType, TaskHash};
 use crate::domain::outcome::Deferral;
 use crate::domain::task::WorkloadKey;
 use crate::domain::workload::{Account, Isolation, Workload, upstream_duration};
@@ -46,6 +48,33 @@ pub struct World {
     bad: usize,
     /// The first breach of the contract.
     broken: Arc<Mutex<Option<String>>>,
+    /// The Jobs whose end was told, by whatever process.
+    told: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// One process's listener: each end once, and none that isn't the pod's own.
+struct Listener {
+    chaos: Arc<Chaos>,
+    told: Arc<Mutex<BTreeSet<String>>>,
+    mine: Mutex<BTreeSet<String>>,
+    broken: Arc<Mutex<Option<String>>>,
+}
+
+impl EndObserver for Listener {
+    fn knows(&self, task: &TaskHash, attempt: Attempt) -> bool {
+        self.told.lock().unwrap().contains(JobName::of(task, attempt).as_str())
+    }
+
+    fn ended(&self, end: End) {
+        let kind = end.verdict.kind;
+        self.chaos.note(&format!("{} ended: {kind}", end.job));
+        let again = !self.mine.lock().unwrap().insert(end.job.clone());
+        if again || kind != EndKind::Succeeded {
+            let breach = format!("{} is told to have ended as {kind}, again: {again}", end.job);
+            self.broken.lock().unwrap().get_or_insert(breach);
+        }
+        self.told.lock().unwrap().insert(end.job);
+    }
 }
 
 impl World {
@@ -76,6 +105,7 @@ impl World {
             cluster: FakeCluster::new(Arc::clone(&clock)),
             templates: Arc::new(Templates::embedded().expect("templates")),
             broken: Arc::default(),
+            told: Arc::default(),
             chaos,
             clock,
             queue,
@@ -136,6 +166,12 @@ impl World {
         if let Some(job) = self.tasks.values().find(|job| self.cluster.made(job) != 1) {
             return Err(format!("{job} was made {} times", self.cluster.made(job)));
         }
+        let (there, told) = (self.cluster.jobs(), self.told.lock().unwrap());
+        let silent =
+            |job: &&String| !told.contains(*job) && !there.iter().any(|there| there.name == **job);
+        if let Some(job) = self.tasks.values().find(silent) {
+            return Err(format!("{job} went without its end being told"));
+        }
         let quarantined = self.queue.quarantined().len();
         if quarantined != self.bad {
             return Err(format!("{quarantined} in quarantine, {} bad messages", self.bad));
@@ -167,6 +203,12 @@ impl World {
                 seed: self.chaos.draw(u64::MAX),
             },
         );
+        backend.tell_ends(Arc::new(Listener {
+            chaos: Arc::clone(&self.chaos),
+            told: Arc::clone(&self.told),
+            mine: Mutex::default(),
+            broken: Arc::clone(&self.broken),
+        }));
         let queue = self.watched_queue();
         let leases = Leases::new(Arc::clone(&queue) as Arc<dyn Queue>, Duration::from_secs(30));
         let keeping = Arc::clone(&leases).run();
@@ -259,7 +301,9 @@ fn live(world: &World) {
     for job in cluster.jobs() {
         match world.chaos.draw(6) {
             0 if job.progress.active => cluster.start(&job.name),
-            1 if job.progress.started => cluster.finish(&job.name),
+            1 if job.progress.started && !job.progress.finished => {
+                cluster.run_to_end(&job.name, 0);
+            }
             _ => {}
         }
     }

@@ -152,7 +152,9 @@ fn hold(kind: HoldKind) -> (&'static str, Option<&'static str>) {
         ),
         HoldKind::NoBackend => (
             "no backend has a weight above zero",
-            Some("set a backend's weight flag above 0 (`katabatch flags set k8s_jobs_frequency 1`)"),
+            Some(
+                "set a backend's weight flag above 0 (`katabatch flags set k8s_jobs_frequency 1`)",
+            ),
         ),
         HoldKind::Swarming => ("the job type belongs to Swarming", None),
         HoldKind::NotYetValid => ("their input URLs are not valid yet", None),
@@ -217,18 +219,21 @@ fn of_habit(about: &About) -> Option<Sentence> {
     let change = match last.kind {
         EndKind::OutOfMemory => Some("give the profile more memory"),
         EndKind::ImagePull => Some("push the image, or mend docker_image in batch.yaml"),
-        EndKind::IdentityDenied => {
-            Some("let the account be used (roles/iam.workloadIdentityUser), and see to its annotation")
-        }
+        EndKind::IdentityDenied => Some(
+            "let the account be used (roles/iam.workloadIdentityUser), and see to its annotation",
+        ),
         EndKind::NeverStarted => Some("add nodes, or let the profile ask for less"),
         EndKind::BadConfiguration => Some("mend what the message names"),
-        EndKind::Deadline => Some("give the profile a longer deadline, or see why it takes so long"),
+        EndKind::Deadline => {
+            Some("give the profile a longer deadline, or see why it takes so long")
+        }
         EndKind::Evicted => Some("give the profile more of what was used up"),
         EndKind::TaskFailure | EndKind::HookFailure => Some("look at the log's end"),
         _ => None,
     };
     (alike >= HABIT).then(|| {
-        let text = format!("the last {alike} Jobs all ended as {}{}", last.kind, ending(&last.detail));
+        let text =
+            format!("the last {alike} Jobs all ended as {}{}", last.kind, ending(&last.detail));
         say(&about.command, last.kind.label(), text, change)
     })
 }

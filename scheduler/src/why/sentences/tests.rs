@@ -58,14 +58,29 @@ fn stuck(kind: EndKind, detail: &str) -> Record {
 
 #[test]
 fn an_unknown_job_type() {
-    check(&answer(InCatalog::Unknown, None, vec![]), "unknown_job_type", "no job type asan_x", "Job entity");
+    check(
+        &answer(InCatalog::Unknown, None, vec![]),
+        "unknown_job_type",
+        "no job type asan_x",
+        "Job entity",
+    );
     let waits = held(HoldKind::UnknownJobType, "no entity");
-    check(&answer(InCatalog::Known, Some(waits), vec![]), "unknown_job_type", "2 tasks are held, the first since 2026-11-30T10:00:00Z", "30 minutes");
+    check(
+        &answer(InCatalog::Known, Some(waits), vec![]),
+        "unknown_job_type",
+        "2 tasks are held, the first since 2026-11-30T10:00:00Z",
+        "30 minutes",
+    );
 }
 
 #[test]
 fn a_job_type_of_which_nothing_came() {
-    check(&answer(InCatalog::Known, None, vec![]), "unseen", "no task of asan_x has been seen", "queues");
+    check(
+        &answer(InCatalog::Known, None, vec![]),
+        "unseen",
+        "no task of asan_x has been seen",
+        "queues",
+    );
     let unread = answer(InCatalog::Unread("no connection".into()), None, vec![]);
     check(&unread, "catalog_unread", "no connection", "");
 }
@@ -73,7 +88,11 @@ fn a_job_type_of_which_nothing_came() {
 #[test]
 fn each_reason_of_a_hold() {
     for (kind, text, change) in [
-        (HoldKind::PendingLimit, "the pending limit is reached (1000 of 1000)", "k8s_jobs_pending_limit"),
+        (
+            HoldKind::PendingLimit,
+            "the pending limit is reached (1000 of 1000)",
+            "k8s_jobs_pending_limit",
+        ),
         (HoldKind::NoBackend, "no backend has a weight above zero", "flags set"),
         (HoldKind::WeightThrottle, "less than 1", "weight flag"),
         (HoldKind::Forbidden, "may not do", "deploy/rbac.yaml"),
@@ -91,7 +110,12 @@ fn each_reason_of_a_hold() {
 #[test]
 fn jobs_that_dont_start() {
     let pull = stuck(EndKind::ImagePull, "ImagePullBackOff: Back-off pulling image \"x\"");
-    check(&answer(InCatalog::Known, Some(pull), vec![]), "image_pull", "3 Jobs can't pull the image (ImagePullBackOff", "push the image");
+    check(
+        &answer(InCatalog::Known, Some(pull), vec![]),
+        "image_pull",
+        "3 Jobs can't pull the image (ImagePullBackOff",
+        "push the image",
+    );
     let full = stuck(EndKind::NeverStarted, "unschedulable: 0/5 nodes are available");
     let sentences = answer(InCatalog::Known, Some(full), vec![]);
     check(&sentences, "never_started", "0/5 nodes are available", "add nodes");
@@ -103,14 +127,29 @@ fn expired_urls() {
     let dead = Rejected { count: 1, detail: "dead since 5 min".into(), last: Some(at()) };
     let rejected = BTreeMap::from([(RejectKind::DeadUrl.label().to_owned(), dead)]);
     let record = Record { rejected, ..Record::default() };
-    check(&answer(InCatalog::Known, Some(record), vec![]), "dead_url", "1 message was rejected as dead_url", "sooner");
+    check(
+        &answer(InCatalog::Known, Some(record), vec![]),
+        "dead_url",
+        "1 message was rejected as dead_url",
+        "sooner",
+    );
 }
 
 #[test]
 fn ends_that_are_all_alike_and_one_that_is_not() {
-    let ends = vec![end(EndKind::Succeeded, ""), end(EndKind::OutOfMemory, "137"), end(EndKind::OutOfMemory, "137"), end(EndKind::OutOfMemory, "137")];
+    let ends = vec![
+        end(EndKind::Succeeded, ""),
+        end(EndKind::OutOfMemory, "137"),
+        end(EndKind::OutOfMemory, "137"),
+        end(EndKind::OutOfMemory, "137"),
+    ];
     let sentences = answer(InCatalog::Known, Some(Record::default()), ends.clone());
-    check(&sentences, "out_of_memory", "the last 3 Jobs all ended as out_of_memory (137)", "more memory");
+    check(
+        &sentences,
+        "out_of_memory",
+        "the last 3 Jobs all ended as out_of_memory (137)",
+        "more memory",
+    );
     let sentences = answer(InCatalog::Known, Some(Record::default()), ends[..2].to_vec());
     check(&sentences, "well", "the last one ended at 2026-11-30T10:00:00Z: out_of_memory", "");
 }
@@ -129,7 +168,8 @@ fn all_is_well() {
 fn what_stops_everything_comes_first() {
     let about = About { command: "fuzz".into(), record: Record::default(), ends: vec![] };
     let stopped = vec!["the feature flags have not been read yet".to_owned()];
-    let answer = Answer::new("x", (at(), Source::Scheduler), InCatalog::Known, stopped, vec![about]);
+    let answer =
+        Answer::new("x", (at(), Source::Scheduler), InCatalog::Known, stopped, vec![about]);
     check(&answer.sentences, "stopped", "flags have not been read", "");
     assert!(answer.sentences.iter().all(|one| one.state != "well"));
 }
