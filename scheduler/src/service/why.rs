@@ -88,6 +88,10 @@ pub async fn from_file(
 }
 
 fn read(path: &Path, job_type: &JobType) -> Result<Known, StoreError> {
+    // To ask makes no file.
+    if !path.exists() {
+        return Ok(Known::new());
+    }
     let rows = Store::open(path)?.read_of(job_type)?;
     Ok(rows.into_iter().map(|(key, record, ends)| (key, (record, ends))).collect())
 }

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::super::api::JobFacts;
-use super::super::facts::WorkPod;
+use super::super::facts::{JobStory, WorkPod};
 use super::super::ledger::Moment;
 use super::super::pod_history::PodHistory;
 use super::case::{Asked, Case, Fate, Known};
@@ -106,7 +106,7 @@ impl Cases {
                     key,
                     moment,
                     progress: facts.progress,
-                    story: (**story).clone(),
+                    story: JobStory { key: None, ..(**story).clone() },
                     since: now,
                 });
             }
