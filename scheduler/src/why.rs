@@ -21,13 +21,22 @@ pub struct Answer {
     pub source: Source,
     /// What the catalog says of it.
     pub catalog: InCatalog,
-    /// What stops everything, whatever the job type; each says what is wrong.
+    /// What stops everything, whatever the job type; empty while any backend takes tasks.
     #[serde(default)]
-    pub stopped: Vec<String>,
+    pub stopped: Vec<Stop>,
     /// Its workloads, by command.
     pub workloads: Vec<About>,
     /// The answer in words, the most important first.
     pub sentences: Vec<Sentence>,
+}
+
+/// Why a backend takes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// The label of the reason, as of holds.
+    pub state: String,
+    /// What is so, with the backend's name.
+    pub detail: String,
 }
 
 /// Whose word an answer is.
@@ -69,7 +78,7 @@ pub struct Sentence {
     /// The command that it is about; empty: all.
     pub command: String,
     /// The state, from a closed set: reasons of holds and rejections, kinds of ends, and `running`,
-    /// `waiting`, `well`, `unseen`, `unknown_job_type`, `stopped`.
+    /// `waiting`, `well`, `unseen`, `unknown_job_type`, `last_end`.
     pub state: String,
     /// What is so.
     pub text: String,
@@ -83,7 +92,7 @@ impl Answer {
         job_type: &str,
         (at, source): (Timestamp, Source),
         catalog: InCatalog,
-        stopped: Vec<String>,
+        stopped: Vec<Stop>,
         workloads: Vec<About>,
     ) -> Self {
         let job_type = job_type.to_owned();

@@ -10,12 +10,13 @@ use tokio::sync::watch;
 use crate::catalog::{Catalog, Freshness};
 use crate::clock::Clock;
 use crate::domain::name::{BackendName, JobType};
-use crate::domain::room::Room;
+use crate::domain::outcome::HoldKind;
+use crate::domain::room::{Occupancy, Room};
 use crate::domain::task::WorkloadKey;
 use crate::ledger::record::{EndRecord, Record};
 use crate::ledger::store::{Store, StoreError};
 use crate::ledger::{Ledger, Now};
-use crate::why::{About, Answer, InCatalog, Source};
+use crate::why::{About, Answer, InCatalog, Source, Stop};
 
 /// What the answers of a running scheduler are made of.
 #[derive(Clone)]
@@ -60,12 +61,23 @@ impl Why {
     }
 
     /// Why no backend can take anything, if so.
-    fn stopped(&self) -> Vec<String> {
-        let unknown = |(name, room): &(BackendName, watch::Receiver<Room>)| match &*room.borrow() {
-            Room::Unknown(why) => Some(format!("backend {name}: {why}")),
-            Room::Known(_) => None,
+    fn stopped(&self) -> Vec<Stop> {
+        let stop = |(name, room): &(BackendName, watch::Receiver<Room>)| {
+            let (kind, detail) = match &*room.borrow() {
+                Room::Unknown(why) => (HoldKind::RoomUnknown, why.clone()),
+                Room::Known(room) if room.free() > 0 => return None,
+                Room::Known(Occupancy { pending, pending_limit, .. })
+                    if pending >= pending_limit =>
+                {
+                    let detail = format!("{pending} of {pending_limit} Jobs wait to start");
+                    (HoldKind::PendingLimit, detail)
+                }
+                Room::Known(room) => (HoldKind::LiveLimit, format!("{} unfinished", room.live)),
+            };
+            let state = kind.label().to_owned();
+            Some(Stop { state, detail: format!("backend {name}: {detail}") })
         };
-        let all: Option<Vec<String>> = self.rooms.iter().map(unknown).collect();
+        let all: Option<Vec<Stop>> = self.rooms.iter().map(stop).collect();
         all.unwrap_or_default()
     }
 }

@@ -1,6 +1,6 @@
 //! The words of an answer: for each state what is so, and what would have to change. Pure.
 
-use super::{About, Answer, InCatalog, Sentence};
+use super::{About, Answer, InCatalog, Sentence, Stop};
 use crate::domain::end::EndKind;
 use crate::domain::outcome::{HoldKind, RejectKind};
 use crate::ledger::record::{EndRecord, Held, Rejected};
@@ -8,30 +8,42 @@ use crate::ledger::record::{EndRecord, Held, Rejected};
 /// How many of the last ends must be alike to be called a habit.
 const HABIT: usize = 3;
 
-/// All that there is to say, the most important first.
+/// All that there is to say, the most important first: what is wrong with the job type itself, then
+/// what stops every other one too, then what goes well.
 pub fn of(answer: &Answer) -> Vec<Sentence> {
-    let mut all: Vec<Sentence> = answer
-        .stopped
+    let mut all: Vec<Sentence> = of_catalog(answer).into_iter().collect();
+    let troubled: Vec<bool> = answer
+        .workloads
         .iter()
-        .map(|why| say("", "stopped", format!("nothing is created now: {why}"), None))
+        .map(|about| {
+            let before = all.len();
+            all.extend(of_held(about));
+            all.extend(of_stuck(about));
+            all.extend(of_rejected(about));
+            all.extend(of_habit(about));
+            all.len() > before
+        })
         .collect();
-    all.extend(of_catalog(answer));
-    if answer.workloads.is_empty() && answer.catalog == InCatalog::Known {
+    all.extend(answer.stopped.iter().map(of_stop));
+    let unseen = answer.workloads.is_empty() && answer.catalog == InCatalog::Known;
+    if unseen && answer.stopped.is_empty() {
         let text = format!("no task of {} has been seen", answer.job_type);
         let change = "tasks come from the queues: see whether any is published for it, and in which \
                       subscription (`katabatch queue list`)";
         all.push(say("", "unseen", text, Some(change)));
     }
-    for about in &answer.workloads {
-        let before = all.len();
-        all.extend(of_held(about));
-        all.extend(of_stuck(about));
-        all.extend(of_rejected(about));
-        all.extend(of_habit(about));
-        let fine = all.len() == before && answer.stopped.is_empty();
-        all.extend(of_jobs(about, fine));
+    for (about, troubled) in answer.workloads.iter().zip(troubled) {
+        all.extend(of_jobs(about, !troubled && answer.stopped.is_empty()));
     }
     all
+}
+
+/// Nothing is taken from the queues meanwhile, so that a job type's tasks may wait there unseen.
+fn of_stop(stop: &Stop) -> Sentence {
+    let kind = HoldKind::ALL.iter().find(|kind| kind.label() == stop.state);
+    let (why, change) = kind.map_or(("no backend takes tasks", None), |kind| hold(*kind));
+    let text = format!("nothing new is created now: {why}{}", ending(&stop.detail));
+    say("", &stop.state, text, change)
 }
 
 fn say(command: &str, state: &str, text: String, change: Option<&str>) -> Sentence {

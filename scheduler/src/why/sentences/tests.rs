@@ -165,11 +165,27 @@ fn all_is_well() {
 }
 
 #[test]
-fn what_stops_everything_comes_first() {
+fn what_stops_everything_comes_after_what_is_its_own() {
     let about = About { command: "fuzz".into(), record: Record::default(), ends: vec![] };
-    let stopped = vec!["the feature flags have not been read yet".to_owned()];
+    let stopped = vec![Stop {
+        state: HoldKind::PendingLimit.label().to_owned(),
+        detail: "backend gke: 10 of 10 Jobs wait to start".to_owned(),
+    }];
     let answer =
         Answer::new("x", (at(), Source::Scheduler), InCatalog::Known, stopped, vec![about]);
-    check(&answer.sentences, "stopped", "flags have not been read", "");
+    check(
+        &answer.sentences,
+        "pending_limit",
+        "nothing new is created now: the pending limit is reached (backend gke",
+        "k8s_jobs_pending_limit",
+    );
     assert!(answer.sentences.iter().all(|one| one.state != "well"));
+    let pull = stuck(EndKind::ImagePull, "Back-off");
+    let about = About { command: "fuzz".into(), record: pull, ends: vec![] };
+    let at = (at(), Source::Scheduler);
+    let both = Answer::new("x", at, InCatalog::Known, answer.stopped.clone(), vec![about]);
+    let states: Vec<&str> = both.sentences.iter().map(|one| one.state.as_str()).collect();
+    assert_eq!(states, ["image_pull", "pending_limit"]);
+    let unseen = Answer::new("x", at, InCatalog::Known, answer.stopped, vec![]);
+    check(&unseen.sentences, "pending_limit", "10 of 10 Jobs wait", "");
 }
