@@ -27,19 +27,20 @@ pub async fn each_state_has_its_sentence(case: Case) -> Result<()> {
     let plan = Plan { behaviour: Behaviour::ImageAbsent, pending: 1, ..Plan::default() };
     let plan = Plan { job_types: vec![JOB_TYPE.into(), "second".into(), "third".into()], ..plan };
     let site = site(&case, plan).await?;
-    site.farm.fill(1).await?;
     let scheduler = site.scheduler().await?;
-    until_said(&scheduler, JOB_TYPE, "image_pull", "1 Job can't pull the image").await?;
     until_said(&scheduler, "no_such_job", "unknown_job_type", "no job type no_such_job").await?;
     until_said(&scheduler, "second", "unseen", "no task of second").await?;
-
-    site.farm.put(vec![message("fuzz", "second", &signed("in/second", "x"))]).await?;
-    until_said(&scheduler, "second", "pending_limit", "the pending limit is reached").await?;
 
     let dead = "https://storage.googleapis.com/in/third?X-Goog-Date=20200101T000000Z\
                 &X-Goog-Expires=86400&X-Goog-Signature=x";
     site.farm.put(vec![message("fuzz", "third", dead)]).await?;
     until_said(&scheduler, "third", "dead_url", "1 message was rejected").await?;
+
+    site.farm.fill(1).await?;
+    until_said(&scheduler, JOB_TYPE, "image_pull", "1 Job can't pull the image").await?;
+    // Its task waits in the queue, of which nothing is taken meanwhile.
+    site.farm.put(vec![message("fuzz", "second", &signed("in/second", "x"))]).await?;
+    until_said(&scheduler, "second", "pending_limit", "the pending limit is reached").await?;
     scheduler.stop().await?;
     Ok(())
 }

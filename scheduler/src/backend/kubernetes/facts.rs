@@ -123,13 +123,13 @@ pub struct PodStory {
     /// `status.phase`.
     pub phase: Phase,
     /// `status.reason` and `message`: why the pod as a whole was put out.
-    pub said: Option<Said>,
+    pub said: Option<Box<Said>>,
     /// The condition DisruptionTarget, when true.
-    pub disruption: Option<Said>,
+    pub disruption: Option<Box<Said>>,
     /// The condition PodScheduled, when false: what the scheduler says.
     pub unscheduled: Option<Text>,
     /// Its worker's container.
-    pub container: Option<ContainerStory>,
+    pub container: Option<Box<ContainerStory>>,
 }
 
 /// How a container fares.
@@ -249,8 +249,8 @@ impl WirePodStatus {
         for condition in self.conditions.into_iter().flatten() {
             match (condition.r#type.as_str(), condition.status.as_str()) {
                 ("DisruptionTarget", "True") => {
-                    disruption =
-                        Some(Said { reason: condition.reason, message: condition.message });
+                    let WireCondition { reason, message, .. } = condition;
+                    disruption = Some(Box::new(Said { reason, message }));
                 }
                 ("PodScheduled", "False") => unscheduled = Some(condition.message),
                 _ => {}
@@ -259,10 +259,11 @@ impl WirePodStatus {
         let said = Said { reason: self.reason, message: self.message };
         PodStory {
             phase: self.phase,
-            said: (said != Said::default()).then_some(said),
+            said: (said != Said::default()).then(|| Box::new(said)),
             disruption,
             unscheduled,
-            container: worker(self.container_statuses, self.init_container_statuses, job),
+            container: worker(self.container_statuses, self.init_container_statuses, job)
+                .map(Box::new),
         }
     }
 }

@@ -33,17 +33,17 @@ pub struct PodHistory {
     /// Since when, the first time.
     pub started: Option<Timestamp>,
     /// Why its worker waits, where that says something.
-    pub waiting: Option<Said>,
+    pub waiting: Option<Box<Said>>,
     /// How a hook of its worker failed.
-    pub hook: Option<Said>,
+    pub hook: Option<Box<Said>>,
     /// What the scheduler says, as long as it finds no node.
     pub unscheduled: Option<Text>,
     /// Why it was disrupted.
-    pub disruption: Option<Said>,
+    pub disruption: Option<Box<Said>>,
     /// Why it was put out as a whole.
-    pub said: Option<Said>,
+    pub said: Option<Box<Said>>,
     /// How its worker ended the last time.
-    pub end: Option<Ended>,
+    pub end: Option<Box<Ended>>,
     /// That was while the pod was being deleted: it was killed.
     pub killed: bool,
     /// How often its worker was started again.
@@ -102,12 +102,12 @@ impl PodHistory {
         {
             let hook = HOOK.contains(&waiting.reason.as_str());
             let place = if hook { &mut self.hook } else { &mut self.waiting };
-            *place = Some(waiting.clone());
+            *place = Some(Box::new(waiting.clone()));
         }
         let newly = match end {
             Some(end) if !(self.killed || deleting && self.end.is_some()) => {
                 self.killed = late;
-                self.end.replace(end.clone()).as_ref() != Some(end)
+                self.end.replace(Box::new(end.clone())).as_deref() != Some(end)
             }
             _ => false,
         };
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn pod(phase: Phase, deleting: bool, container: ContainerStory) -> WorkPod {
-        let story = PodStory { phase, container: Some(container), ..PodStory::default() };
+        let story = PodStory { phase, container: Some(Box::new(container)), ..PodStory::default() };
         WorkPod { name: "p".into(), deleting, story, ..WorkPod::default() }
     }
 
@@ -153,7 +153,7 @@ mod tests {
         history.see(&pod(Phase::Pending, true, waiting("ContainerCreating")));
         assert!(!history.see(&pod(Phase::Failed, true, ended(137))));
         assert!(!history.ran && history.killed && !history.ended_by_itself());
-        assert_eq!(history.waiting, Some(Said::new("ErrImagePull", "why")));
+        assert_eq!(history.waiting, Some(Box::new(Said::new("ErrImagePull", "why"))));
     }
 
     #[test]

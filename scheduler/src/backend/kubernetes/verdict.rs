@@ -128,9 +128,9 @@ fn complete(pod: Option<&PodHistory>) -> Verdict {
 /// A pod that its node, the scheduler or a controller put out.
 fn put_out(pod: &PodHistory) -> Option<Verdict> {
     let reason = pod.said.as_ref().map_or("", |said| said.reason.as_str());
-    let said = pod.said.as_ref().map(text_of);
+    let said = pod.said.as_deref().map(text_of);
     let verdict = |kind| {
-        let of_disruption = pod.disruption.as_ref().map(text_of);
+        let of_disruption = pod.disruption.as_deref().map(text_of);
         let detail = said.clone().or(of_disruption).unwrap_or_default();
         Verdict::new(kind, None, detail)
     };
@@ -192,7 +192,7 @@ fn never_started(pod: Option<&PodHistory>, besides: Besides<'_>) -> Verdict {
             Verdict::new(EndKind::NeverStarted, None, "until its deadline no pod of it was seen")
         }
         (Some(pod), _) => {
-            let why = pod.waiting.as_ref().map_or_else(String::new, text_of);
+            let why = pod.waiting.as_deref().map_or_else(String::new, text_of);
             let detail = format!("until its deadline its pod did not start. {why}");
             Verdict::new(EndKind::NeverStarted, None, detail.trim_end())
         }
@@ -217,7 +217,7 @@ fn of_ended_pod(pod: &PodHistory, besides: Besides<'_>) -> Verdict {
         return complete(Some(pod));
     }
     let code = Some(end.exit_code);
-    if let Some(why) = besides.hook.map(str::to_owned).or(pod.hook.as_ref().map(text_of)) {
+    if let Some(why) = besides.hook.map(str::to_owned).or(pod.hook.as_deref().map(text_of)) {
         return Verdict::new(EndKind::HookFailure, code, why);
     }
     match end.reason.as_str() {

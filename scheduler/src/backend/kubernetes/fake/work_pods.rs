@@ -67,7 +67,7 @@ impl FakeCluster {
 
 /// A pod in `phase`, with this container.
 pub fn story(phase: Phase, container: ContainerStory) -> PodStory {
-    PodStory { phase, container: Some(container), ..PodStory::default() }
+    PodStory { phase, container: Some(Box::new(container)), ..PodStory::default() }
 }
 
 impl State {

@@ -67,7 +67,7 @@ pub struct Known {
 /// All that is known of one Job.
 #[derive(Debug)]
 pub struct Case {
-    pub job: Option<Known>,
+    pub job: Option<Box<Known>>,
     pub pods: Vec<PodHistory>,
     pub fate: Fate,
     pub log: Asked,

@@ -99,7 +99,7 @@ impl Cases {
                 }
             }
             None => {
-                case.job = Some(Known {
+                case.job = Some(Box::new(Known {
                     name: facts.name.clone(),
                     task: facts.task,
                     attempt: story.attempt.unwrap_or(Attempt::FIRST),
@@ -108,7 +108,7 @@ impl Cases {
                     progress: facts.progress,
                     story: JobStory { key: None, ..(**story).clone() },
                     since: now,
-                });
+                }));
             }
         }
         if facts.progress.finished && case.fate == Fate::Live {
@@ -167,6 +167,8 @@ impl Cases {
             None => {
                 let history = PodHistory::new(pod);
                 let ended = history.ran && history.end.is_some();
+                // Nearly every Job has one pod, ever.
+                case.pods.reserve_exact(1);
                 case.pods.push(history);
                 ended
             }
@@ -276,7 +278,7 @@ impl Cases {
             let old = |job: &Known| job.since + PODLESS <= now && !job.progress.started;
             case.fate == Fate::Live
                 && case.pods.is_empty()
-                && case.job.as_ref().is_some_and(old)
+                && case.job.as_deref().is_some_and(old)
                 && !asked.contains_key(*uid)
         };
         let (uid, case) = self.cases.iter_mut().find(is)?;
