@@ -109,8 +109,14 @@ pub async fn a_node_that_is_taken_away_loses_its_job(case: Case) -> Result<()> {
     node["metadata"]["name"] = name.clone().into();
     node["metadata"]["labels"]["e2e.test/kind"] = name.clone().into();
     node["metadata"]["labels"]["kubernetes.io/hostname"] = name.clone().into();
+    // Nobody else's pods may come here.
+    let own = json!({ "key": "e2e.test/own", "value": "yes", "effect": "NoSchedule" });
+    node["spec"] = json!({ "taints": [own] });
     nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
-    let profile = json!({ "node_selector": { "e2e.test/kind": name } });
+    let profile = json!({
+        "node_selector": { "e2e.test/kind": name },
+        "tolerations": [{ "key": "e2e.test/own", "operator": "Exists", "effect": "NoSchedule" }],
+    });
     let site = site(&case, Plan { profile, ..plan(Behaviour::RunForever) }).await?;
     site.farm.fill(1).await?;
     let scheduler = site.scheduler().await?;
@@ -122,9 +128,8 @@ pub async fn a_node_that_is_taken_away_loses_its_job(case: Case) -> Result<()> {
         Ok(Seen::when(pods.iter().any(runs), || format!("{} pods", pods.len())))
     })
     .await?;
-    let taint = json!({ "spec": { "taints": [
-        { "key": "e2e.test/lost", "value": "yes", "effect": "NoExecute" },
-    ] } });
+    let lost = json!({ "key": "e2e.test/lost", "value": "yes", "effect": "NoExecute" });
+    let taint = json!({ "spec": { "taints": [own, lost] } });
     nodes.patch(&name, &PatchParams::default(), &Patch::Merge(&taint)).await?;
     let end = only_end(&scheduler).await?;
     nodes.delete(&name, &DeleteParams::default()).await?;
