@@ -4,5 +4,8 @@
 //! alone is here, since the catalog and the flags both live in it.
 
 pub mod channel;
+pub mod credentials;
 pub mod datastore;
+pub mod gke;
+pub mod rest;
 pub mod tokens;
