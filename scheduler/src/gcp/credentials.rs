@@ -50,22 +50,19 @@ impl fmt::Debug for Credentials {
 
 impl Credentials {
     /// The application-default credentials. They are looked for now and used when they are first
-    /// needed. Must be called inside of a tokio runtime; `seed` keeps the retries of many
-    /// processes apart.
-    ///
-    /// # Errors
-    /// A credentials file that can't be used.
-    pub fn application_default(seed: u64) -> Result<Self, TokenError> {
-        let found = discovery::find()?;
+    /// needed, which is also when it is told that they can't be. Must be called inside of a tokio
+    /// runtime; `seed` keeps the retries of many processes apart.
+    pub fn application_default(seed: u64) -> Self {
+        let found = discovery::find().unwrap_or_else(discovery::Found::broken);
         let quota = std::env::var("GOOGLE_CLOUD_QUOTA_PROJECT").ok().filter(|p| !p.is_empty());
-        Ok(Self {
+        Self {
             kind: Kind::Kept(Arc::new(Kept {
                 keeper: Keeper::new(found.source, seed),
                 origin: found.origin,
                 quota_project: quota.or(found.quota_project),
                 given: library::Given::default(),
             })),
-        })
+        }
     }
 
     /// None: for emulators and mocks, which are sent no token.

@@ -30,6 +30,23 @@ pub(super) struct Found {
     pub(super) quota_project: Option<String>,
 }
 
+impl Found {
+    /// Credentials of which nothing but this can be had.
+    pub(super) fn broken(error: TokenError) -> Self {
+        let origin = "credentials that can't be used".to_owned();
+        Self { source: Arc::new(Broken(error)), origin, quota_project: None }
+    }
+}
+
+struct Broken(TokenError);
+
+#[async_trait]
+impl Source for Broken {
+    async fn fetch(&self) -> Result<Fetched, TokenError> {
+        Err(self.0.clone())
+    }
+}
+
 /// Finds them by this process's environment.
 pub(super) fn find() -> Result<Found, TokenError> {
     let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
