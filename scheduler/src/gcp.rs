@@ -7,5 +7,6 @@ pub mod channel;
 pub mod credentials;
 pub mod datastore;
 pub mod gke;
+pub mod iam;
 pub mod rest;
 pub mod tokens;

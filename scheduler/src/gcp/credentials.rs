@@ -37,6 +37,7 @@ enum Kind {
 struct Kept {
     keeper: Keeper,
     origin: String,
+    broken: Option<TokenError>,
     quota_project: Option<String>,
     /// What google-cloud-auth's clients last got, so that they can tell a new token from it.
     given: library::Given,
@@ -53,15 +54,27 @@ impl Credentials {
     /// needed, which is also when it is told that they can't be. Must be called inside of a tokio
     /// runtime; `seed` keeps the retries of many processes apart.
     pub fn application_default(seed: u64) -> Self {
-        let found = discovery::find().unwrap_or_else(discovery::Found::broken);
+        let found = discovery::find();
+        let broken = found.as_ref().err().cloned();
+        let found = found.unwrap_or_else(discovery::Found::broken);
         let quota = std::env::var("GOOGLE_CLOUD_QUOTA_PROJECT").ok().filter(|p| !p.is_empty());
         Self {
             kind: Kind::Kept(Arc::new(Kept {
                 keeper: Keeper::new(found.source, seed),
                 origin: found.origin,
+                broken,
                 quota_project: quota.or(found.quota_project),
                 given: library::Given::default(),
             })),
+        }
+    }
+
+    /// Why they can't ever be used, where that is known without asking anybody: a credentials file
+    /// that is none.
+    pub fn broken(&self) -> Option<&TokenError> {
+        match &self.kind {
+            Kind::Kept(kept) => kept.broken.as_ref(),
+            Kind::Anonymous => None,
         }
     }
 

@@ -162,3 +162,45 @@ impl Library {
         built.map_err(|error| redact(&super::said(&error)).into_owned())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_holds_no_credentials_says_why_and_shows_nothing_of_itself() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("adc.json");
+        assert!(read(&path).expect("absent").is_none());
+        for (text, expect) in [
+            ("sekrit".to_owned(), "is no JSON"),
+            (json!({"private_key": "sekrit"}).to_string(), "is of the type ``"),
+            (json!({"type": "gdch_service_account"}).to_string(), "which is not known"),
+            (json!({"type": "authorized_user", "client_secret": "sekrit"}).to_string(), "lacks"),
+            (
+                json!({"type": "service_account", "private_key": "sekrit"}).to_string(),
+                "lacks `client_email`",
+            ),
+        ] {
+            std::fs::write(&path, text).expect("written");
+            let error = read(&path).err().expect("no credentials").to_string();
+            assert!(error.contains(expect) && error.contains("adc.json"), "{error}");
+            assert!(!error.contains("sekrit"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_persons_file_gives_its_quota_project() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("adc.json");
+        let person = json!({"type": "authorized_user", "client_id": "i", "client_secret": "s",
+            "refresh_token": "r", "quota_project_id": "q"});
+        std::fs::write(&path, person.to_string()).expect("written");
+        let found = read(&path).expect("credentials").expect("there");
+        assert_eq!(found.quota_project.as_deref(), Some("q"));
+        assert_eq!(found.origin, path.display().to_string());
+    }
+}

@@ -74,3 +74,50 @@ impl Source for Metadata {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::http::{HeaderMap, StatusCode, Uri};
+    use axum::routing::get;
+
+    use super::*;
+
+    async fn answer(headers: HeaderMap, uri: Uri) -> (StatusCode, &'static str) {
+        let scope = "scopes=https://www.googleapis.com/auth/cloud-platform";
+        if headers.get("metadata-flavor").is_none_or(|flavor| flavor != "Google") {
+            return (StatusCode::FORBIDDEN, "no Metadata-Flavor");
+        }
+        if uri.query() != Some(scope) {
+            return (StatusCode::BAD_REQUEST, "another scope");
+        }
+        (StatusCode::OK, r#"{"access_token":"t","expires_in":3599,"token_type":"Bearer"}"#)
+    }
+
+    #[tokio::test]
+    async fn the_token_t_of_the_scope_cloud_platform_is_sent_as_bearer_t() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let host = listener.local_addr().expect("an address").to_string();
+        let router = Router::new().route(&format!("/{PATH}"), get(answer));
+        let serving = tokio::spawn(async move { axum::serve(listener, router).await });
+        let source = Metadata::new(Some(&host), false).expect("a source");
+        let fetched = source.fetch().await.expect("a token");
+        assert_eq!(fetched.bearer.header(), "Bearer t");
+        assert_eq!(fetched.lives, Duration::from_secs(3_599));
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn a_silent_metadata_server_is_waited_for_only_where_one_is_expected() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let named = Metadata::new(Some("127.0.0.1:1"), false).expect("a source");
+        let error = named.fetch().await.expect_err("nobody there");
+        assert!(matches!(error, TokenError::Later(_)), "{error}");
+        let mut found = Metadata::new(Some("127.0.0.1:1"), false).expect("a source");
+        found.expected = false;
+        let error = found.fetch().await.expect_err("nobody there");
+        assert!(matches!(error, TokenError::Unusable(_)), "{error}");
+        assert!(error.to_string().contains("gcloud auth application-default login"), "{error}");
+    }
+}
