@@ -5,6 +5,7 @@
 
 mod backends;
 mod farm_resolver;
+mod identities;
 pub mod queues;
 mod sources;
 
@@ -26,6 +27,7 @@ use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settin
 use crate::queue::{Queue, QueueError};
 pub use backends::{BackendError, Backends, cluster_of, templates};
 use farm_resolver::FarmResolver;
+pub use identities::Identities;
 pub use sources::{Lookups, open_flags};
 
 /// How often files are looked at for changes.

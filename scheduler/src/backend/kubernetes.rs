@@ -45,6 +45,7 @@ use futures::future::join_all;
 use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+pub use self::accounts::Grants;
 use self::accounts::{AccountError, Accounts};
 use self::api::{ApiError, ClusterApi, JobFacts, PodFacts};
 use self::classify::{Verdict, classify};

@@ -28,13 +28,32 @@ pub struct Iam {
     endpoint: String,
 }
 
-/// What is to be mended of one account's identity.
+/// How an account's identity stands, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Advice {
-    /// What was found, for people.
-    pub found: String,
-    /// The command that mends it.
-    pub command: String,
+pub enum Standing {
+    /// It may act as its Google account.
+    Good,
+    /// It may or may not.
+    Unsure {
+        /// Why.
+        why: String,
+        /// What makes sure.
+        hint: String,
+    },
+    /// The Google account's policy does not let it.
+    Missing {
+        /// What is missing.
+        why: String,
+        /// The command that adds it.
+        hint: String,
+    },
+    /// The policy can't be read.
+    Unreadable {
+        /// What was said.
+        why: String,
+        /// What to do.
+        hint: String,
+    },
 }
 
 impl Iam {
@@ -50,6 +69,37 @@ impl Iam {
     /// The policy can't be read.
     pub async fn may_act_as(&self, member: &Member, email: &str) -> Result<Bound, RestError> {
         Ok(bound(&self.policy(email).await?, member))
+    }
+
+    /// How `member` stands towards the Google account `email`.
+    pub async fn standing(&self, member: &Member, email: &str) -> Standing {
+        let command = command(member, email);
+        match self.may_act_as(member, email).await {
+            Ok(Bound::Yes) => Standing::Good,
+            Ok(Bound::Maybe(binding)) => Standing::Unsure {
+                why: match binding {
+                    Binding::Conditional => format!("{ROLE} on {email} is bound conditionally"),
+                    Binding::Set => format!("{ROLE} on {email} is bound to a set of accounts"),
+                },
+                hint: format!("if pods are refused: {command}"),
+            },
+            Ok(Bound::No) => Standing::Missing {
+                why: format!("{ROLE} on {email} is missing, unless the project's policy has it"),
+                hint: command,
+            },
+            Err(error) => Standing::Unreadable {
+                hint: match &error {
+                    RestError::Refused { status: 404, .. } => {
+                        "is the email in batch.yaml right?".to_owned()
+                    }
+                    RestError::Refused { status: 403, .. } => {
+                        format!("roles/iam.securityReviewer lets check look; to be safe: {command}")
+                    }
+                    _ => String::new(),
+                },
+                why: format!("the IAM policy of {email} can't be read: {error}"),
+            },
+        }
     }
 
     /// Lets `member` act as `email`, leaving the rest of the policy as it is. Whether anything

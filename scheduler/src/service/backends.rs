@@ -6,12 +6,13 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::identities::Identities;
 use super::{Loaded, ServiceError};
 use crate::backend::Backend;
 use crate::backend::kubernetes::client::KubeApi;
 use crate::backend::kubernetes::connect::{ConnectError, connect};
 use crate::backend::kubernetes::place::Cluster;
-use crate::backend::kubernetes::{self, Fatal, KubernetesBackend};
+use crate::backend::kubernetes::{self, Fatal, Grants, KubernetesBackend};
 use crate::backend::local::{self, LocalBackend, LocalError};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -210,7 +211,11 @@ async fn open_one(
                 identity: identity(),
                 seed: rand::random(),
             };
-            Ok(One::Kubernetes(KubernetesBackend::new(api, Arc::clone(clock), settings)))
+            let kubernetes = KubernetesBackend::new(api, Arc::clone(clock), settings);
+            if let Some(grants) = grants(loaded, credentials, backend) {
+                kubernetes.grant_by(grants);
+            }
+            Ok(One::Kubernetes(kubernetes))
         }
         BackendKind::Local { command, dir, jobs } => {
             let program: PathBuf =
@@ -225,6 +230,24 @@ async fn open_one(
             settings.retain_finished = backend.retain_finished;
             let opened = LocalBackend::open(settings, Arc::clone(clock));
             Ok(One::Local(opened.map_err(|e| BackendError::Local(name, e))?))
+        }
+    }
+}
+
+/// What lets the accounts act as their Google accounts, where that is wanted.
+fn grants(
+    loaded: &Loaded,
+    credentials: &Credentials,
+    backend: &BackendConfig,
+) -> Option<Arc<dyn Grants>> {
+    if !loaded.config.accounts.grant_workload_identity {
+        return None;
+    }
+    match Identities::of(loaded, backend, credentials) {
+        Ok(identities) => Some(Arc::new(identities?) as Arc<dyn Grants>),
+        Err(error) => {
+            tracing::error!(%error, "accounts.grant_workload_identity can't be done");
+            None
         }
     }
 }
