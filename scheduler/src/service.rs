@@ -5,6 +5,7 @@
 
 mod backends;
 mod farm_resolver;
+mod identities;
 pub mod queues;
 mod sources;
 
@@ -19,12 +20,14 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::config::farm::Farm;
 use crate::config::watch::{Reload, Sources, Watched};
+use crate::gcp::credentials::Credentials;
 use crate::pipeline::leases::Leases;
 use crate::pipeline::tally::{Observer, Tally};
 use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::{Queue, QueueError};
-pub use backends::{BackendError, Backends, templates};
+pub use backends::{BackendError, Backends, cluster_of, templates};
 use farm_resolver::FarmResolver;
+pub use identities::Identities;
 pub use sources::{Lookups, open_flags};
 
 /// How often files are looked at for changes.
@@ -120,7 +123,8 @@ impl Service {
             tracing::warn!("{warning}");
         }
         let lookups = Lookups::open(&now, &clock).await.map_err(ServiceError::Configuration)?;
-        let backends = Backends::open(&now.config, &clock).await?;
+        let credentials = Credentials::application_default(rand::random());
+        let backends = Backends::open(&now, &credentials, &clock).await?;
         let queues = open_queues(&now, options.queue, &clock).await?;
         let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();
         let leases = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();
