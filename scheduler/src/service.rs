@@ -22,12 +22,13 @@ use crate::config::Config;
 use crate::config::farm::Farm;
 use crate::config::files::Files;
 use crate::config::watch::{Reload, Sources, Watched};
+use crate::gcp::credentials::Credentials;
 use crate::gcp::storage::StorageError;
 use crate::pipeline::leases::Leases;
 use crate::pipeline::tally::{Observer, Tally};
 use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::{Queue, QueueError};
-pub use backends::{BackendError, Backends, templates};
+pub use backends::{BackendError, Backends, cluster_of, templates};
 use cloud_storage::Layers;
 use farm_resolver::FarmResolver;
 pub use sources::{Lookups, open_flags};
@@ -131,7 +132,9 @@ impl Service {
             tracing::warn!("{warning}");
         }
         let lookups = Lookups::open(&now, &clock).await.map_err(ServiceError::Configuration)?;
-        let backends = Backends::open(&now.config, &clock).await?;
+        let credentials = Credentials::application_default(rand::random());
+        let backends = Backends::open(&now, &credentials, &clock).await?;
+        let layers = Layers::new(&now.config, &credentials)?;
         let queues = open_queues(&now, options.queue, &clock).await?;
         let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();
         let leases = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();
@@ -141,7 +144,7 @@ impl Service {
             catalog: lookups.catalog(),
             flags: lookups.flags(),
             resolver: FarmResolver::over(Arc::clone(&loaded)),
-            backends: backends.bindings(&now.config, &Layers::new(&now.config)?),
+            backends: backends.bindings(&now.config, &layers),
             settings: Settings {
                 held: now.config.limits.held,
                 flags_max_age: now.config.flags.max_age,

@@ -8,6 +8,7 @@
 mod accounts;
 mod acks;
 pub mod api;
+mod bearer;
 mod classify;
 pub mod client;
 pub mod connect;
@@ -20,6 +21,7 @@ mod ledger;
 #[cfg(test)]
 mod ledger_model;
 mod owner;
+pub mod place;
 pub mod preflight;
 mod room;
 mod settle;

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::Findings;
-use crate::backend::kubernetes::connect::{Cluster, connect};
+use crate::backend::kubernetes::connect::connect;
 use crate::backend::kubernetes::preflight::Preflight;
 use crate::config::backends::{BackendConfig, BackendKind};
 use crate::domain::input_url::InputUrl;
 use crate::domain::name::Attempt;
 use crate::domain::task::Task;
 use crate::domain::workload::{Account, Isolation, Workload};
+use crate::gcp::credentials::Credentials;
 use crate::render::{Policy, Target};
-use crate::service::{Loaded, templates};
+use crate::service::{Loaded, cluster_of, templates};
 
 /// Checks the cluster of a Kubernetes backend with `workloads`, one for each kind of Job.
 pub async fn check(
@@ -20,20 +21,19 @@ pub async fn check(
     workloads: &[Workload],
     findings: &mut Findings,
 ) {
-    let BackendKind::Kubernetes { kubeconfig, context, namespace, .. } = &backend.kind else {
-        return;
-    };
+    let BackendKind::Kubernetes { namespace, .. } = &backend.kind else { return };
     let what = format!("cluster of {}", backend.name);
-    let cluster = Cluster { kubeconfig: kubeconfig.clone(), context: context.clone() };
-    let client = match connect(&cluster).await {
-        Ok((client, _)) => client,
-        Err(error) => {
-            return findings.fail(
-                &what,
-                error,
-                "see backends.kubernetes.kubeconfig and KUBECONFIG",
-            );
+    let cluster = cluster_of(&backend.kind, &loaded.farm).unwrap_or_default();
+    let credentials = Credentials::application_default(rand::random());
+    let client = match connect(&cluster, &credentials).await {
+        Ok(connected) => {
+            findings.pass(&what, &connected.chosen);
+            for warning in &connected.chosen.warnings {
+                findings.warn(&what, warning, "");
+            }
+            connected.client
         }
+        Err(error) => return findings.fail(&what, &error, &error.hint()),
     };
     let preflight = Preflight::new(client, namespace);
     match preflight.version().await {
