@@ -23,6 +23,7 @@ pub mod datastore_emulator;
 pub mod emulator;
 pub mod eventually;
 pub mod farm;
+pub mod gcs;
 pub mod kubeconfig;
 pub mod leftovers;
 pub mod process;
