@@ -54,6 +54,8 @@ pub struct Plan {
     pub kubernetes: Value,
     /// Members of the default profile that replace the small ones given here.
     pub profile: Value,
+    /// Sections of the configuration that replace those given here.
+    pub sections: Value,
 }
 
 impl Default for Plan {
@@ -72,6 +74,7 @@ impl Default for Plan {
             lease: Duration::from_secs(10),
             kubernetes: json!({}),
             profile: json!({}),
+            sections: json!({}),
         }
     }
 }
@@ -271,7 +274,7 @@ fn configuration(namespace: &str, kubeconfig: &Path, plan: &Plan) -> Value {
     merge(&mut profile, &plan.profile);
     let mut kubernetes = json!({ "namespace": namespace, "kubeconfig": kubeconfig });
     merge(&mut kubernetes, &plan.kubernetes);
-    json!({
+    let mut configuration = json!({
         "apiVersion": "katabatch.dev/v1alpha1",
         "scheduler": plan.scheduler,
         "clusterfuzz": { "config_dir": "clusterfuzz-config" },
@@ -290,7 +293,9 @@ fn configuration(namespace: &str, kubeconfig: &Path, plan: &Plan) -> Value {
         "flags": { "file": "flags.yaml" },
         "limits": { "lease": millis(plan.lease) },
         "profiles": { "default": profile },
-    })
+    });
+    merge(&mut configuration, &plan.sections);
+    configuration
 }
 
 fn merge(into: &mut Value, from: &Value) {

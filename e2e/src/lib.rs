@@ -24,6 +24,7 @@ pub mod emulator;
 pub mod eventually;
 pub mod farm;
 pub mod google;
+pub mod gcs;
 pub mod kubeconfig;
 pub mod leftovers;
 pub mod process;

@@ -9,8 +9,10 @@ pub mod backends;
 pub mod batch_yaml;
 pub mod entities;
 pub mod farm;
+pub mod files;
 pub mod kubernetes_names;
 pub mod mapping;
+pub mod outputs;
 pub mod policy;
 pub mod profile_layer;
 pub mod profiles;
@@ -42,7 +44,8 @@ pub const API_VERSION: &str = "katabatch.dev/v1alpha1";
 pub struct Config {
     /// This scheduler's id, which stands on its Jobs: a DNS label.
     pub scheduler: String,
-    /// The farm's configuration folder, which holds `project.yaml` and `batch/batch.yaml`.
+    /// The farm's configuration folder, which holds `project.yaml` and `batch/batch.yaml`; may be a
+    /// `gs://` one, as the catalog's and the flags' files may.
     pub farm_dir: PathBuf,
     /// Where tasks come from; at least one, names unique.
     pub queues: Vec<QueueConfig>,
@@ -52,6 +55,8 @@ pub struct Config {
     pub catalog: CatalogConfig,
     /// Where flags come from.
     pub flags: FlagsConfig,
+    /// The bucket of the tasks' output objects, where it is to be looked into.
+    pub outputs: Option<String>,
     /// The settings of workloads' Jobs.
     pub profiles: Profiles,
     /// What the process itself may hold.
@@ -140,6 +145,7 @@ fn read_sections(top: &Section<'_>, base: &Path) -> Config {
         backends: backends::read(top.get("backends"), base),
         catalog: CatalogConfig::read(top.set("catalog"), base),
         flags: FlagsConfig::read(top.set("flags"), base),
+        outputs: top.set("outputs").and_then(|f| outputs::read(&f)),
         profiles: Profiles::read(top.set("profiles"), exceptions),
         limits: limits(top.set("limits")),
         policy,
@@ -161,18 +167,50 @@ fn scheduler(field: &Field<'_>) -> Option<String> {
 
 fn farm_dir(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
     let section = field.section()?;
-    let dir = section.get("config_dir").and_then(|f| path(&f, base));
+    let dir = section.get("config_dir").and_then(|f| place(&f, base, Remote::Folder));
     section.finish();
     dir
 }
 
 /// A path; a relative one starts at `base`, the configuration file's directory.
 fn path(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
-    field.text().map(|text| base.join(text))
+    field.read(|text| {
+        if text.starts_with(files::SCHEME) {
+            let problem = format!("`{text}` can't be in Cloud Storage");
+            return Err((problem, "write a path of this machine".to_owned()));
+        }
+        Ok(base.join(text))
+    })
 }
 
-fn paths(field: &Field<'_>, base: &Path) -> Vec<PathBuf> {
-    field.one_or_more().iter().filter_map(|item| path(item, base)).collect()
+/// What a `gs://` path must name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Remote {
+    /// A bucket, and a folder in it or none.
+    Folder,
+    /// An object.
+    File,
+}
+
+/// As [`path`], or one in Cloud Storage: `gs://BUCKET/…`.
+fn place(field: &Field<'_>, base: &Path, what: Remote) -> Option<PathBuf> {
+    field.read(|text| {
+        let Some(inside) = text.strip_prefix(files::SCHEME) else { return Ok(base.join(text)) };
+        let (bucket, object) = inside.split_once('/').unwrap_or((inside, ""));
+        let is_whole = !bucket.is_empty() && (what == Remote::Folder || !object.is_empty());
+        if is_whole {
+            return Ok(PathBuf::from(text));
+        }
+        let hint = match what {
+            Remote::Folder => "write gs://BUCKET or gs://BUCKET/FOLDER",
+            Remote::File => "write gs://BUCKET/OBJECT",
+        };
+        Err((format!("`{text}` names nothing in Cloud Storage"), hint.to_owned()))
+    })
+}
+
+fn places(field: &Field<'_>, base: &Path) -> Vec<PathBuf> {
+    field.one_or_more().iter().filter_map(|item| place(item, base, Remote::File)).collect()
 }
 
 fn limits(field: Option<Field<'_>>) -> Limits {

@@ -4,8 +4,10 @@
 //! What each part does is its own; this only makes, joins and stops them.
 
 mod backends;
+mod cloud_storage;
 mod farm_resolver;
 mod identities;
+mod object_files;
 pub mod queues;
 mod sources;
 
@@ -19,13 +21,16 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::config::farm::Farm;
+use crate::config::files::Files;
 use crate::config::watch::{Reload, Sources, Watched};
 use crate::gcp::credentials::Credentials;
+use crate::gcp::storage::StorageError;
 use crate::pipeline::leases::Leases;
 use crate::pipeline::tally::{Observer, Tally};
 use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::{Queue, QueueError};
 pub use backends::{BackendError, Backends, cluster_of, templates};
+use cloud_storage::Layers;
 use farm_resolver::FarmResolver;
 pub use identities::Identities;
 pub use sources::{Lookups, open_flags};
@@ -42,6 +47,8 @@ pub struct Loaded {
     pub config: Config,
     /// What the farm's own folder says.
     pub farm: Farm,
+    /// Where the farm's files are read.
+    pub files: Files,
 }
 
 /// Why the service can't start or go on.
@@ -58,6 +65,9 @@ pub enum ServiceError {
         /// What it said.
         error: QueueError,
     },
+    /// Cloud Storage can't be used.
+    #[error("{0}")]
+    Storage(#[from] StorageError),
     /// A backend can't be set up or has failed.
     #[error("{0}")]
     Backend(#[from] BackendError),
@@ -76,11 +86,12 @@ pub enum ServiceError {
 pub fn load(path: &Path) -> Result<Watched<Loaded>, ServiceError> {
     let path: PathBuf = path.to_owned();
     let own_project = std::env::var("K8S_PROJECT").ok();
-    Watched::open(move |sources: &mut Sources| {
+    let files = cloud_storage::files();
+    Watched::open_in(files.clone(), move |sources: &mut Sources| {
         let config = Config::load_from(&path, sources).map_err(|e| e.to_string())?;
         let farm = Farm::load(&config.farm_dir, own_project.as_deref(), sources)
             .map_err(|e| e.to_string())?;
-        Ok(Loaded { config, farm })
+        Ok(Loaded { config, farm, files: files.clone() })
     })
     .map_err(ServiceError::Configuration)
 }
@@ -125,6 +136,7 @@ impl Service {
         let lookups = Lookups::open(&now, &clock).await.map_err(ServiceError::Configuration)?;
         let credentials = Credentials::application_default(rand::random());
         let backends = Backends::open(&now, &credentials, &clock).await?;
+        let layers = Layers::new(&now.config, &credentials)?;
         let queues = open_queues(&now, options.queue, &clock).await?;
         let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();
         let leases = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();
@@ -134,7 +146,7 @@ impl Service {
             catalog: lookups.catalog(),
             flags: lookups.flags(),
             resolver: FarmResolver::over(Arc::clone(&loaded)),
-            backends: backends.bindings(&now.config),
+            backends: backends.bindings(&now.config, &layers),
             settings: Settings {
                 held: now.config.limits.held,
                 flags_max_age: now.config.flags.max_age,
@@ -299,5 +311,6 @@ fn needs_restart(before: &Config, after: &Config) -> bool {
         || before.limits != after.limits
         || before.catalog != after.catalog
         || before.flags != after.flags
+        || before.outputs != after.outputs
         || before.scheduler != after.scheduler
 }

@@ -17,7 +17,7 @@ use super::say::Stopped;
 use super::tally::Verdict;
 use super::{Ack, Event, Pipeline, PipelineError, QUEUE_RETRY};
 use crate::domain::name::TaskHash;
-use crate::domain::outcome::{Deferral, HoldKind, Placed, Rejection, Scope};
+use crate::domain::outcome::{Deferral, HoldKind, Placed, RejectKind, Rejection, Scope};
 use crate::queue::{LeaseId, QueueError};
 
 /// The most acks that one call carries.
@@ -246,6 +246,7 @@ impl Pipeline {
             Ok(()) => {
                 let rejected = Verdict::Rejected(why.kind, why.detail.clone());
                 self.decide(hash.as_ref(), ticket, None, rejected);
+                self.count_lost(hash, why);
             }
             Err(QueueError::LeaseLost) => {}
             Err(error) => {
@@ -258,6 +259,18 @@ impl Pipeline {
             }
         }
         self.ticket_done(&Ack { hash, ticket: ticket.clone() }, true);
+    }
+
+    /// Counts the work that a dead URL costs: once a task, with its last message.
+    fn count_lost(&self, hash: Option<TaskHash>, why: &Rejection) {
+        let entry = hash.and_then(|hash| self.book.get(&hash));
+        if let Some(entry) = entry
+            && why.kind == RejectKind::DeadUrl
+            && entry.tickets.len() == 1
+        {
+            let expected = self.deps.resolver.expected_run(&entry.task.key.command);
+            self.tally.lost_to_dead_url(expected);
+        }
     }
 
     /// Gives messages back to their queues, to come again after `after`.

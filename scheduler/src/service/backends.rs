@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::identities::Identities;
+use super::cloud_storage::Layers;
 use super::{Loaded, ServiceError};
 use crate::backend::Backend;
 use crate::backend::kubernetes::client::KubeApi;
@@ -73,13 +74,13 @@ impl Backends {
         Ok(Self { all })
     }
 
-    /// The backends and where their weights come from, for the pipeline.
-    pub fn bindings(&self, config: &Config) -> Vec<BackendBinding> {
+    /// The backends with their layers, and where their weights come from, for the pipeline.
+    pub(super) fn bindings(&self, config: &Config, layers: &Layers) -> Vec<BackendBinding> {
         let bind = |(one, backend): (&One, &BackendConfig)| BackendBinding {
-            backend: match one {
+            backend: layers.over(match one {
                 One::Kubernetes(kubernetes) => Arc::clone(kubernetes) as Arc<dyn Backend>,
                 One::Local(local) => Arc::clone(local) as Arc<dyn Backend>,
-            },
+            }),
             candidate: Candidate {
                 name: backend.name.clone(),
                 flag: backend.weight.flag.clone(),

@@ -40,7 +40,8 @@ impl Lookups {
     pub async fn open(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Self, String> {
         let catalog = match &loaded.config.catalog {
             CatalogConfig::Files(files) => {
-                let catalog = FileCatalog::open(files.clone()).map_err(|e| e.to_string())?;
+                let catalog = FileCatalog::open_in(loaded.files.clone(), files.clone())
+                    .map_err(|e| e.to_string())?;
                 for fault in catalog.index().faults() {
                     tracing::warn!("{fault}");
                 }
@@ -100,7 +101,9 @@ impl Lookups {
 /// Why Datastore can't be opened.
 pub async fn open_flags(loaded: &Loaded) -> Result<FlagStore, String> {
     Ok(match &loaded.config.flags.source {
-        FlagsFrom::Files(files) => FlagStore::Files(FileFlags::new(files.clone())),
+        FlagsFrom::Files(files) => {
+            FlagStore::Files(FileFlags::read_in(loaded.files.clone(), files.clone()))
+        }
         FlagsFrom::Datastore { project } => {
             let datastore = datastore(loaded, project.as_deref(), "flags").await?;
             FlagStore::Datastore(DatastoreFlags::new(datastore))
