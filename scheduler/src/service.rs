@@ -6,6 +6,7 @@
 mod backends;
 mod farm_resolver;
 pub mod queues;
+mod rights;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settin
 use crate::queue::{Queue, QueueError};
 pub use backends::{BackendError, Backends, templates};
 use farm_resolver::FarmResolver;
-pub use sources::{Lookups, open_flags};
+pub use sources::{CatalogSource, Lookups, open_flags};
 
 /// How often files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
@@ -58,6 +59,9 @@ pub enum ServiceError {
     /// A backend can't be set up or has failed.
     #[error("{0}")]
     Backend(#[from] BackendError),
+    /// This process may not do what it would have to; a line for each backend.
+    #[error("{0}")]
+    Rights(String),
     /// The pipeline can't go on.
     #[error("{0}")]
     Pipeline(#[from] PipelineError),
@@ -142,6 +146,15 @@ impl Service {
         });
         let (queues, see_ends) = (sources, options.see_ends);
         Ok(Self { loaded, lookups, backends, queues, leases, pipeline, see_ends })
+    }
+
+    /// Asks each cluster whether this process may do what it is going to do. One that does not
+    /// answer is no error here: it is waited for later.
+    ///
+    /// # Errors
+    /// [`ServiceError::Rights`] names every right that is missing.
+    pub async fn review_rights(&self) -> Result<(), ServiceError> {
+        rights::review(self.backends.clusters()).await
     }
 
     /// The counts, readable while it runs.
@@ -258,7 +271,7 @@ async fn keep_reloading(loaded: Arc<Watched<Loaded>>, lookups: Lookups) {
         let looked = tokio::task::spawn_blocking(move || {
             let before = at.get();
             let reload = at.poll();
-            if reload == Reload::Reloaded && needs_restart(&before.config, &at.get().config) {
+            if reload == Reload::Reloaded && needs_restart(&before, &at.get()) {
                 tracing::warn!(
                     "queues, backends, limits or sources changed: these take effect at the next start"
                 );
@@ -288,9 +301,13 @@ fn say(what: &str, reload: &Reload) {
     }
 }
 
-/// Whether a part changed that is set up once, at the start.
-fn needs_restart(before: &Config, after: &Config) -> bool {
-    before.queues != after.queues
+/// Whether a part changed that is set up once, at the start: in our own file, or in the farm's.
+fn needs_restart(before: &Loaded, after: &Loaded) -> bool {
+    // The project of subscriptions, topics and Datastore, where the configuration names none.
+    let moved = before.farm.application_project != after.farm.application_project;
+    let (before, after) = (&before.config, &after.config);
+    moved
+        || before.queues != after.queues
         || before.backends != after.backends
         || before.limits != after.limits
         || before.catalog != after.catalog

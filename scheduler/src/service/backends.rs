@@ -10,11 +10,13 @@ use super::ServiceError;
 use crate::backend::Backend;
 use crate::backend::kubernetes::client::KubeApi;
 use crate::backend::kubernetes::connect::{Cluster, ConnectError, connect};
+use crate::backend::kubernetes::preflight::Preflight;
 use crate::backend::kubernetes::{self, Fatal, KubernetesBackend};
 use crate::backend::local::{self, LocalBackend, LocalError};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::backends::{BackendConfig, BackendKind};
+use crate::domain::name::BackendName;
 use crate::domain::room::Room;
 use crate::flags::FlagSet;
 use crate::gate::Candidate;
@@ -49,6 +51,7 @@ enum One {
 /// All backends, in the order of the configuration.
 pub struct Backends {
     all: Vec<One>,
+    clusters: Vec<(BackendName, Preflight)>,
 }
 
 impl Backends {
@@ -57,11 +60,18 @@ impl Backends {
     /// # Errors
     /// The first that can't be made.
     pub async fn open(config: &Config, clock: &Arc<dyn Clock>) -> Result<Self, BackendError> {
-        let mut all = Vec::new();
+        let (mut all, mut clusters) = (Vec::new(), Vec::new());
         for backend in &config.backends {
-            all.push(open_one(config, backend, clock).await?);
+            let (one, preflight) = open_one(config, backend, clock).await?;
+            all.push(one);
+            clusters.extend(preflight.map(|preflight| (backend.name.clone(), preflight)));
         }
-        Ok(Self { all })
+        Ok(Self { all, clusters })
+    }
+
+    /// The clusters among them, to be asked.
+    pub(super) fn clusters(&self) -> &[(BackendName, Preflight)] {
+        &self.clusters
     }
 
     /// The backends and where their weights come from, for the pipeline.
@@ -153,7 +163,7 @@ async fn open_one(
     config: &Config,
     backend: &BackendConfig,
     clock: &Arc<dyn Clock>,
-) -> Result<One, BackendError> {
+) -> Result<(One, Option<Preflight>), BackendError> {
     let name = backend.name.to_string();
     match &backend.kind {
         BackendKind::Kubernetes { kubeconfig, context, namespace, request_timeout } => {
@@ -161,6 +171,7 @@ async fn open_one(
             let cluster = Cluster { kubeconfig: kubeconfig.clone(), context: context.clone() };
             let (client, _) =
                 connect(&cluster).await.map_err(|e| BackendError::Connect(name, e))?;
+            let preflight = Preflight::new(client.clone(), namespace);
             let api = Arc::new(KubeApi::new(client, namespace, *request_timeout));
             let settings = kubernetes::Settings {
                 name: backend.name.clone(),
@@ -177,7 +188,8 @@ async fn open_one(
                 identity: identity(),
                 seed: rand::random(),
             };
-            Ok(One::Kubernetes(KubernetesBackend::new(api, Arc::clone(clock), settings)))
+            let kubernetes = KubernetesBackend::new(api, Arc::clone(clock), settings);
+            Ok((One::Kubernetes(kubernetes), Some(preflight)))
         }
         BackendKind::Local { command, dir, jobs } => {
             let program: PathBuf =
@@ -191,7 +203,7 @@ async fn open_one(
             );
             settings.retain_finished = backend.retain_finished;
             let opened = LocalBackend::open(settings, Arc::clone(clock));
-            Ok(One::Local(opened.map_err(|e| BackendError::Local(name, e))?))
+            Ok((One::Local(opened.map_err(|e| BackendError::Local(name, e))?), None))
         }
     }
 }
