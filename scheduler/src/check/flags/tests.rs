@@ -1,3 +1,5 @@
+//! Flags that mean something else here, and those that are as upstream.
+
 use std::path::Path;
 
 use super::*;

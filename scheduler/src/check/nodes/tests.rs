@@ -1,3 +1,5 @@
+//! Pods on nodes: what fits, what nearly does, and which nodes count.
+
 use serde_json::{Value, json};
 
 use super::*;
