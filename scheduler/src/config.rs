@@ -4,6 +4,7 @@
 //! with file, line and key. Every setting but `apiVersion` has a default. What the settings of the
 //! farm itself say is [`farm`]'s.
 
+pub mod accounts;
 pub mod backends;
 pub mod batch_yaml;
 pub mod entities;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use crate::domain::name::is_dns_label;
 pub use crate::located::problem::{ConfigErrors, Problem};
 use crate::located::reading::{Field, Reading, Section};
+use accounts::AccountsConfig;
 use backends::BackendConfig;
 use entities::{CatalogConfig, FlagsConfig};
 use policy::{ExpectedRun, Policy};
@@ -56,6 +58,8 @@ pub struct Config {
     pub limits: Limits,
     /// What is refused beyond the isolation policy's own rules.
     pub policy: Policy,
+    /// What is done for the accounts that tasks run as.
+    pub accounts: AccountsConfig,
     /// How long tasks are expected to run.
     pub expected_run: ExpectedRun,
     /// Where metrics and health are served; `None` serves none.
@@ -139,6 +143,7 @@ fn read_sections(top: &Section<'_>, base: &Path) -> Config {
         profiles: Profiles::read(top.set("profiles"), exceptions),
         limits: limits(top.set("limits")),
         policy,
+        accounts: AccountsConfig::read(top.set("accounts")),
         expected_run: ExpectedRun::read(top.set("expected_run")),
         http: top.set("http").and_then(|f| http(&f)),
     }

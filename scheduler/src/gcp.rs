@@ -4,5 +4,9 @@
 //! alone is here, since the catalog and the flags both live in it.
 
 pub mod channel;
+pub mod credentials;
 pub mod datastore;
+pub mod gke;
+pub mod iam;
+pub mod rest;
 pub mod tokens;

@@ -5,6 +5,7 @@
 
 mod backends;
 mod farm_resolver;
+mod identities;
 pub mod queues;
 mod rights;
 mod sources;
@@ -20,12 +21,14 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::config::farm::Farm;
 use crate::config::watch::{Reload, Sources, Watched};
+use crate::gcp::credentials::Credentials;
 use crate::pipeline::leases::Leases;
 use crate::pipeline::tally::{Observer, Tally};
 use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::{Queue, QueueError};
-pub use backends::{BackendError, Backends, templates};
+pub use backends::{BackendError, Backends, cluster_of, templates};
 use farm_resolver::FarmResolver;
+pub use identities::Identities;
 pub use sources::{CatalogSource, Lookups, open_flags};
 
 /// How often files are looked at for changes.
@@ -124,7 +127,8 @@ impl Service {
             tracing::warn!("{warning}");
         }
         let lookups = Lookups::open(&now, &clock).await.map_err(ServiceError::Configuration)?;
-        let backends = Backends::open(&now.config, &clock).await?;
+        let credentials = Credentials::application_default(rand::random());
+        let backends = Backends::open(&now, &credentials, &clock).await?;
         let queues = open_queues(&now, options.queue, &clock).await?;
         let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();
         let leases = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();
@@ -303,8 +307,12 @@ fn say(what: &str, reload: &Reload) {
 
 /// Whether a part changed that is set up once, at the start: in our own file, or in the farm's.
 fn needs_restart(before: &Loaded, after: &Loaded) -> bool {
-    // The project of subscriptions, topics and Datastore, where the configuration names none.
-    let moved = before.farm.application_project != after.farm.application_project;
+    // The project of subscriptions, topics and Datastore, and the cluster, where the configuration
+    // names none.
+    let places = |farm: &Farm| {
+        (farm.application_project.clone(), farm.project.clone(), farm.cluster_name.clone())
+    };
+    let moved = places(&before.farm) != places(&after.farm);
     let (before, after) = (&before.config, &after.config);
     moved
         || before.queues != after.queues
@@ -313,4 +321,35 @@ fn needs_restart(before: &Loaded, after: &Loaded) -> bool {
         || before.catalog != after.catalog
         || before.flags != after.flags
         || before.scheduler != after.scheduler
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_project_or_cluster_in_the_farms_own_file_needs_a_restart() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let loaded = |project: &str, config: &str| {
+            let farm = dir.path().join("clusterfuzz-config");
+            std::fs::create_dir_all(farm.join("batch")).expect("a directory");
+            std::fs::write(farm.join("batch/batch.yaml"), "mapping: {}\n").expect("written");
+            std::fs::write(farm.join("project.yaml"), project).expect("written");
+            let path = dir.path().join("k.yaml");
+            let text = format!("apiVersion: katabatch.dev/v1alpha1\n{config}");
+            std::fs::write(&path, text).expect("written");
+            (*load(&path).expect("it loads").get()).clone()
+        };
+        let before = loaded("env: {APPLICATION_ID: a}\n", "");
+        for (project, config, expect) in [
+            ("env: {APPLICATION_ID: s~a, OTHER: x}\n", "", false),
+            ("env: {APPLICATION_ID: a}\n", "policy: {strict: true}\n", false),
+            ("env: {APPLICATION_ID: b}\n", "", true),
+            ("env: {APPLICATION_ID: a}\ncluster_name: other\n", "", true),
+            ("env: {APPLICATION_ID: a}\n", "scheduler: other\n", true),
+        ] {
+            let after = loaded(project, config);
+            assert_eq!(needs_restart(&before, &after), expect, "{project}{config}");
+        }
+    }
 }

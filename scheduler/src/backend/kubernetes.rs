@@ -8,6 +8,7 @@
 mod accounts;
 mod acks;
 pub mod api;
+mod bearer;
 mod classify;
 pub mod client;
 pub mod connect;
@@ -20,6 +21,7 @@ mod ledger;
 #[cfg(test)]
 mod ledger_model;
 mod owner;
+pub mod place;
 pub mod preflight;
 mod room;
 mod settle;
@@ -43,6 +45,7 @@ use futures::future::join_all;
 use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+pub use self::accounts::Grants;
 use self::accounts::{AccountError, Accounts};
 use self::api::{ApiError, ClusterApi, JobFacts, PodFacts};
 use self::classify::{Verdict, classify};

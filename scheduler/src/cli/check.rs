@@ -3,10 +3,11 @@
 //! It changes nothing. Each look is a row with pass, warn, fail or not_checked; the exit code is
 //! the worst one's: 1 where anything failed, else 0. What is made of what was seen is
 //! [`crate::check`]'s; who looks is here, one file for each part: [`catalog`] and flags,
-//! [`templates`], [`cluster`] with its [`nodes`], and [`queues`] with [`subscriptions`].
+//! [`templates`], [`cluster`] with its [`nodes`] and the accounts' [`identities`], and [`queues`] with [`subscriptions`].
 
 mod catalog;
 mod cluster;
+mod identities;
 mod looks;
 mod nodes;
 mod queues;

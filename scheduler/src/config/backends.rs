@@ -31,10 +31,14 @@ pub struct BackendConfig {
 pub enum BackendKind {
     /// A namespace of a Kubernetes cluster.
     Kubernetes {
-        /// `None`: `KUBECONFIG`, `~/.kube/config`, or the pod's own account.
+        /// `None`: see `backend::kubernetes::place`.
         kubeconfig: Option<PathBuf>,
         /// `None`: the kubeconfig's current context.
         context: Option<String>,
+        /// A GKE cluster, found by its name.
+        gke: Option<GkeConfig>,
+        /// The cluster that this process is a pod of.
+        in_cluster: bool,
         /// Where its Jobs are.
         namespace: String,
         /// After this, the answer to a request counts as lost.
@@ -49,6 +53,17 @@ pub enum BackendKind {
         /// The most tasks that run at once.
         jobs: usize,
     },
+}
+
+/// A GKE cluster; what is left out is project.yaml's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GkeConfig {
+    /// Its project's id. `None`: `K8S_PROJECT`.
+    pub project: Option<String>,
+    /// Its name. `None`: `cluster_name`.
+    pub cluster: Option<String>,
+    /// Its region or zone. `None`: wherever there is one of that name.
+    pub location: Option<String>,
 }
 
 /// A backend's share of the tasks.
@@ -102,6 +117,8 @@ fn default_kubernetes() -> BackendKind {
     BackendKind::Kubernetes {
         kubeconfig: None,
         context: None,
+        gke: None,
+        in_cluster: false,
         // Where the farm's own cron jobs and upstream's Jobs are.
         namespace: "default".into(),
         request_timeout: Duration::from_secs(3),
@@ -163,10 +180,13 @@ fn read_kubernetes(field: &Field<'_>, base: &Path) -> Option<BackendKind> {
         return Some(default_kubernetes());
     }
     let section = field.section()?;
+    judge_cluster(&section);
     let namespace = section.get("namespace").and_then(|f| read_namespace(&f));
     let kind = BackendKind::Kubernetes {
         kubeconfig: section.set("kubeconfig").and_then(|f| path(&f, base)),
         context: section.set("context").and_then(|f| f.text()).map(str::to_owned),
+        gke: section.get("gke").and_then(|f| read_gke(&f)),
+        in_cluster: section.get("in_cluster").and_then(|f| f.boolean()).unwrap_or(false),
         namespace: namespace.unwrap_or_else(|| "default".into()),
         request_timeout: section
             .get("request_timeout")
@@ -175,6 +195,34 @@ fn read_kubernetes(field: &Field<'_>, base: &Path) -> Option<BackendKind> {
     };
     section.finish();
     Some(kind)
+}
+
+fn read_gke(field: &Field<'_>) -> Option<GkeConfig> {
+    if field.is_null() {
+        return Some(GkeConfig::default());
+    }
+    let section = field.section()?;
+    let text = |key| section.set(key).and_then(|f| f.text()).map(str::to_owned);
+    let gke = GkeConfig {
+        project: text("project"),
+        cluster: text("cluster"),
+        location: text("location"),
+    };
+    section.finish();
+    Some(gke)
+}
+
+/// One cluster, said in one way.
+fn judge_cluster(section: &Section<'_>) {
+    let ways = ["kubeconfig", "context", "gke", "in_cluster"];
+    let said: Vec<Field<'_>> = ways
+        .iter()
+        .filter(|way| **way != "context" || section.set("kubeconfig").is_none())
+        .filter_map(|way| section.set(way))
+        .collect();
+    if let [_, second, ..] = said.as_slice() {
+        second.fault("is a second cluster", "write one of kubeconfig, gke and in_cluster");
+    }
 }
 
 fn read_namespace(field: &Field<'_>) -> Option<String> {

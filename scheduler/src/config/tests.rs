@@ -63,6 +63,28 @@ fn all_problems_of_a_file_come_at_once_with_line_key_and_hint() {
 }
 
 #[test]
+fn a_cluster_is_said_in_one_way() {
+    let backend = |cluster: &str| {
+        let head = "apiVersion: katabatch.dev/v1alpha1\nbackends:\n- name: a\n  kubernetes: ";
+        format!("{head}{{{cluster}}}\n")
+    };
+    for fine in ["kubeconfig: k, context: c", "context: c", "gke: {}", "in_cluster: true", ""] {
+        parse(&backend(fine)).expect("one cluster");
+    }
+    for (two, second) in [
+        ("kubeconfig: k, gke: {}", "gke"),
+        ("context: c, gke: {location: x}", "gke"),
+        ("gke: {}, in_cluster: true", "in_cluster"),
+    ] {
+        let said = format!(
+            "k.yaml:4: backends[0].kubernetes.{second}: is a second cluster; write one of \
+             kubeconfig, gke and in_cluster"
+        );
+        check(&backend(two), &[&said]);
+    }
+}
+
+#[test]
 fn a_file_that_is_no_configuration_says_so() {
     check("", &["k.yaml:1: is empty; a mapping (key: value) is wanted"]);
     check(

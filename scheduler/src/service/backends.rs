@@ -6,20 +6,25 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::ServiceError;
+use super::identities::Identities;
+use super::{Loaded, ServiceError};
 use crate::backend::Backend;
 use crate::backend::kubernetes::client::KubeApi;
-use crate::backend::kubernetes::connect::{Cluster, ConnectError, connect};
+use crate::backend::kubernetes::connect::{ConnectError, connect};
+use crate::backend::kubernetes::place::Cluster;
 use crate::backend::kubernetes::preflight::Preflight;
-use crate::backend::kubernetes::{self, Fatal, KubernetesBackend};
+use crate::backend::kubernetes::{self, Fatal, Grants, KubernetesBackend};
 use crate::backend::local::{self, LocalBackend, LocalError};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::config::backends::{BackendConfig, BackendKind};
+use crate::config::backends::{BackendConfig, BackendKind, GkeConfig};
+use crate::config::farm::Farm;
 use crate::domain::name::BackendName;
 use crate::domain::room::Room;
 use crate::flags::FlagSet;
 use crate::gate::Candidate;
+use crate::gcp::credentials::Credentials;
+use crate::gcp::gke::Wanted;
 use crate::pipeline::BackendBinding;
 use crate::render::{Policy, RenderError, Templates};
 
@@ -27,7 +32,7 @@ use crate::render::{Policy, RenderError, Templates};
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     /// No client for the cluster.
-    #[error("backend {0}: {1}")]
+    #[error("backend {0}: {1}\nhint: {hint}", hint = .1.hint())]
     Connect(String, ConnectError),
     /// Templates that are none.
     #[error("backend {0}: {1}")]
@@ -59,10 +64,14 @@ impl Backends {
     ///
     /// # Errors
     /// The first that can't be made.
-    pub async fn open(config: &Config, clock: &Arc<dyn Clock>) -> Result<Self, BackendError> {
+    pub async fn open(
+        loaded: &Loaded,
+        credentials: &Credentials,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, BackendError> {
         let (mut all, mut clusters) = (Vec::new(), Vec::new());
-        for backend in &config.backends {
-            let (one, preflight) = open_one(config, backend, clock).await?;
+        for backend in &loaded.config.backends {
+            let (one, preflight) = open_one(loaded, credentials, backend, clock).await?;
             all.push(one);
             clusters.extend(preflight.map(|preflight| (backend.name.clone(), preflight)));
         }
@@ -159,20 +168,45 @@ impl Backends {
     }
 }
 
+/// Which cluster a Kubernetes backend is on; `None`: it is of another kind.
+pub fn cluster_of(kind: &BackendKind, farm: &Farm) -> Option<Cluster> {
+    let BackendKind::Kubernetes { kubeconfig, context, gke, in_cluster, .. } = kind else {
+        return None;
+    };
+    // As gcloud takes it (its property api_endpoint_overrides/container).
+    let endpoint = std::env::var("CLOUDSDK_API_ENDPOINT_OVERRIDES_CONTAINER").ok();
+    let endpoint = endpoint.filter(|url| !url.is_empty());
+    let wanted = |gke: &GkeConfig| Wanted {
+        project: gke.project.clone().or_else(|| farm.project.clone()),
+        name: gke.cluster.clone().unwrap_or_else(|| farm.cluster_name.clone()),
+        location: gke.location.clone(),
+        endpoint: endpoint.clone(),
+    };
+    Some(Cluster {
+        kubeconfig: kubeconfig.clone(),
+        context: context.clone(),
+        gke: gke.as_ref().map(wanted),
+        in_cluster: *in_cluster,
+        farm: wanted(&GkeConfig::default()),
+    })
+}
+
 async fn open_one(
-    config: &Config,
+    loaded: &Loaded,
+    credentials: &Credentials,
     backend: &BackendConfig,
     clock: &Arc<dyn Clock>,
 ) -> Result<(One, Option<Preflight>), BackendError> {
-    let name = backend.name.to_string();
+    let (config, name) = (&loaded.config, backend.name.to_string());
     match &backend.kind {
-        BackendKind::Kubernetes { kubeconfig, context, namespace, request_timeout } => {
+        BackendKind::Kubernetes { namespace, request_timeout, .. } => {
             let templates = templates(backend)?;
-            let cluster = Cluster { kubeconfig: kubeconfig.clone(), context: context.clone() };
-            let (client, _) =
-                connect(&cluster).await.map_err(|e| BackendError::Connect(name, e))?;
-            let preflight = Preflight::new(client.clone(), namespace);
-            let api = Arc::new(KubeApi::new(client, namespace, *request_timeout));
+            let cluster = cluster_of(&backend.kind, &loaded.farm).unwrap_or_default();
+            let connected = connect(&cluster, credentials).await;
+            let connected = connected.map_err(|e| BackendError::Connect(name, e))?;
+            tracing::info!(backend = %backend.name, cluster = %connected.chosen, "found");
+            let preflight = Preflight::new(connected.client.clone(), namespace);
+            let api = Arc::new(KubeApi::new(connected.client, namespace, *request_timeout));
             let settings = kubernetes::Settings {
                 name: backend.name.clone(),
                 namespace: namespace.clone(),
@@ -189,6 +223,9 @@ async fn open_one(
                 seed: rand::random(),
             };
             let kubernetes = KubernetesBackend::new(api, Arc::clone(clock), settings);
+            if let Some(grants) = grants(loaded, credentials, backend) {
+                kubernetes.grant_by(grants);
+            }
             Ok((One::Kubernetes(kubernetes), Some(preflight)))
         }
         BackendKind::Local { command, dir, jobs } => {
@@ -204,6 +241,24 @@ async fn open_one(
             settings.retain_finished = backend.retain_finished;
             let opened = LocalBackend::open(settings, Arc::clone(clock));
             Ok((One::Local(opened.map_err(|e| BackendError::Local(name, e))?), None))
+        }
+    }
+}
+
+/// What lets the accounts act as their Google accounts, where that is wanted.
+fn grants(
+    loaded: &Loaded,
+    credentials: &Credentials,
+    backend: &BackendConfig,
+) -> Option<Arc<dyn Grants>> {
+    if !loaded.config.accounts.grant_workload_identity {
+        return None;
+    }
+    match Identities::of(loaded, backend, credentials) {
+        Ok(identities) => Some(Arc::new(identities?) as Arc<dyn Grants>),
+        Err(error) => {
+            tracing::error!(%error, "accounts.grant_workload_identity can't be done");
+            None
         }
     }
 }

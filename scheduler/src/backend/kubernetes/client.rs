@@ -23,6 +23,7 @@ use super::api::{
 use super::classify::UNAUTHENTICATED;
 use super::leader::DURATION;
 use super::wire::{self, Facts};
+use crate::gcp::tokens::TokenError;
 
 const JSON: &str = "application/json";
 /// Metadata only: half the bytes of a Job.
@@ -341,7 +342,7 @@ fn lines(body: Body) -> futures::stream::BoxStream<'static, Result<Vec<u8>, ApiE
 fn transport(error: &kube::Error) -> ApiError {
     let mut text = error.to_string();
     let mut source = error.source();
-    let mut unconnected = false;
+    let (mut unconnected, mut without_token) = (false, matches!(error, kube::Error::Auth(_)));
     while let Some(inner) = source {
         let said = inner.to_string();
         if !text.contains(&said) {
@@ -349,9 +350,10 @@ fn transport(error: &kube::Error) -> ApiError {
         }
         let client = inner.downcast_ref::<hyper_util::client::legacy::Error>();
         unconnected |= client.is_some_and(hyper_util::client::legacy::Error::is_connect);
+        without_token |= inner.is::<TokenError>();
         source = inner.source();
     }
-    if matches!(error, kube::Error::Auth(_)) {
+    if without_token {
         return ApiError { reason: UNAUTHENTICATED.to_owned(), ..ApiError::unsent(&text) };
     }
     let error = ApiError::lost(&text);

@@ -7,16 +7,19 @@ use std::time::Duration;
 use futures::StreamExt;
 
 use super::catalog::Knowing;
+use super::identities;
 use super::looks::Looks;
 use super::nodes;
 use super::templates::{self, Planned};
-use crate::backend::kubernetes::connect::{Cluster, connect};
+use crate::backend::kubernetes::connect::connect;
+use crate::backend::kubernetes::place::Chosen;
 use crate::backend::kubernetes::preflight::{Answer, Preflight, Seen};
 use crate::check::findings::Findings;
 use crate::check::runtime_class::{self, is_privileged};
 use crate::config::backends::{BackendConfig, BackendKind};
 use crate::domain::workload::Account;
-use crate::service::Loaded;
+use crate::gcp::credentials::Credentials;
+use crate::service::{Loaded, cluster_of};
 use k8s_openapi::api::node::v1::RuntimeClass;
 
 /// How long one look at a cluster may take.
@@ -37,50 +40,78 @@ pub async fn check(
 ) -> Findings {
     let mut findings = Findings::about("cluster");
     let BackendKind::Kubernetes { namespace, .. } = &backend.kind else { return findings };
-    let reached =
-        async { if offline { Err(None) } else { reach(backend, looks).await.map_err(Some) } };
+    let credentials = Credentials::application_default(rand::random());
+    let reached = async {
+        if offline { None } else { Some(reach(loaded, backend, &credentials, looks).await) }
+    };
     let (reached, known) = tokio::join!(reached, knowing);
     let name = backend.name.as_str();
     let (of_templates, planned) = templates::check(loaded, backend, namespace, &known.workloads);
     let preflight = match reached {
-        Ok((preflight, version)) => {
+        Some(Ok(Reached { preflight, version, chosen })) => {
+            findings.pass(name, &chosen);
+            for warning in &chosen.warnings {
+                findings.warn(name, warning, "see the backend's `kubernetes` section");
+            }
             findings.pass(name, format!("answers, version {version}"));
             Some(preflight)
         }
-        Err(Some(error)) => {
-            let hint = "is the cluster up, and are the credentials good? See \
-                        backends.kubernetes.kubeconfig and KUBECONFIG";
-            findings.fail(name, error, hint);
+        Some(Err((error, hint))) => {
+            findings.fail(name, error, &hint);
             let rest = "namespace, permissions, RuntimeClasses, nodes, accounts and dry runs";
             findings.not_checked(rest, "the cluster does not answer", "");
             None
         }
-        Err(None) => {
+        None => {
             findings.not_checked(name, "--offline asks no cluster", "");
             None
         }
     };
     findings.extend(of_templates);
     if let Some(preflight) = preflight {
-        findings.extend(inside(loaded, &preflight, looks, &planned).await);
+        let (inside, identities) = tokio::join!(
+            inside(loaded, &preflight, looks, &planned),
+            identities::check(loaded, backend, &credentials, looks, &planned),
+        );
+        findings.extend(inside);
+        findings.extend(identities);
     }
     findings
 }
 
-/// A client that was answered, and the version that it was answered with.
-async fn reach(backend: &BackendConfig, looks: &Looks) -> Result<(Preflight, String), String> {
-    let BackendKind::Kubernetes { kubeconfig, context, namespace, .. } = &backend.kind else {
-        return Err("is no cluster".to_owned());
+/// A cluster that answers.
+struct Reached {
+    preflight: Preflight,
+    version: String,
+    /// Which way it was found.
+    chosen: Chosen,
+}
+
+/// Finds the cluster, and has it answer; else what is wrong, and what to do about it.
+async fn reach(
+    loaded: &Loaded,
+    backend: &BackendConfig,
+    credentials: &Credentials,
+    looks: &Looks,
+) -> Result<Reached, (String, String)> {
+    let away = "is the cluster up, and are the credentials good?".to_owned();
+    let BackendKind::Kubernetes { namespace, .. } = &backend.kind else {
+        return Err(("is no cluster".to_owned(), String::new()));
     };
-    let cluster = Cluster { kubeconfig: kubeconfig.clone(), context: context.clone() };
-    let namespace = namespace.clone();
+    let cluster = cluster_of(&backend.kind, &loaded.farm).unwrap_or_default();
+    let (namespace, credentials, hint) = (namespace.clone(), credentials.clone(), away.clone());
     let look = async move {
-        let (client, _) = connect(&cluster).await.map_err(|error| error.to_string())?;
-        let preflight = Preflight::new(client, &namespace);
-        let version = preflight.version().await?;
-        Ok((preflight, version))
+        let connected = connect(&cluster, &credentials)
+            .await
+            .map_err(|error| (error.to_string(), error.hint()))?;
+        let preflight = Preflight::new(connected.client, &namespace);
+        match preflight.version().await {
+            Ok(version) => Ok(Reached { preflight, version, chosen: connected.chosen }),
+            Err(error) => Err((format!("{}: {error}", connected.chosen), hint)),
+        }
     };
-    looks.at(&format!("cluster of {}", backend.name), WITHIN, look).await?
+    let seen = looks.at(&format!("cluster of {}", backend.name), WITHIN, look).await;
+    seen.unwrap_or_else(|error| Err((error, away)))
 }
 
 async fn inside(
