@@ -5,6 +5,8 @@
 mod accounts;
 #[path = "service/answers.rs"]
 mod answers;
+#[path = "service/check.rs"]
+mod check;
 #[path = "service/commands.rs"]
 mod commands;
 #[path = "service/crash.rs"]
@@ -103,8 +105,12 @@ fn main() -> Result<ExitCode> {
         role::the_role_is_what_a_full_run_uses,
         commands::two_schedulers_dont_share_a_namespace,
         commands::submit_prints_what_became_of_each_task,
-        commands::check_passes_under_the_shipped_role,
-        commands::check_names_a_missing_right,
+        check::check_passes_under_the_shipped_role,
+        check::check_names_a_missing_right,
+        check::run_refuses_to_start_without_a_right,
+        check::check_says_where_no_node_holds_a_pod_and_its_overhead,
+        check::check_wants_the_host_devices_attested_away,
+        check::check_goes_on_where_a_server_is_away,
         commands::render_and_queue_keep_their_streams_apart,
         refusals::a_missing_right_is_said_in_the_log,
         commands::the_demo_runs_on_a_cluster,

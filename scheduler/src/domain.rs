@@ -12,5 +12,6 @@ pub mod quantity;
 pub mod redact;
 pub mod room;
 pub mod signed_url;
+pub mod subscription;
 pub mod task;
 pub mod workload;

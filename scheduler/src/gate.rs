@@ -200,7 +200,7 @@ mod tests {
         let candidate =
             Candidate { name: "k8s".into(), flag: Some("f".into()), default_weight: 0.25 };
         let read = |value| {
-            let flag = Flag { enabled: true, value, string_value: None };
+            let flag = Flag { enabled: true, value, ..Flag::default() };
             let flags = FlagSet([("f".to_owned(), flag)].into());
             let weights = Weights::read(std::slice::from_ref(&candidate), &flags);
             (weights.shares[0].weight, weights.warnings.len())
@@ -217,7 +217,7 @@ mod tests {
             Candidate { name: "a".into(), flag: Some("fa".into()), default_weight: 0.5 },
             Candidate { name: "b".into(), flag: None, default_weight: 0.5 },
         ];
-        let off = Flag { enabled: false, value: Some(1.0), string_value: None };
+        let off = Flag { value: Some(1.0), ..Flag::default() };
         let weights = Weights::read(&candidates, &FlagSet([("fa".to_owned(), off)].into()));
         let counts = counts(&weights, 1000, Timestamp::UNIX_EPOCH);
         assert_eq!(counts[0], 0);

@@ -9,6 +9,7 @@ mod farm_resolver;
 mod identities;
 mod object_files;
 pub mod queues;
+mod rights;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ pub use backends::{BackendError, Backends, cluster_of, templates};
 use cloud_storage::Layers;
 use farm_resolver::FarmResolver;
 pub use identities::Identities;
-pub use sources::{Lookups, open_flags};
+pub use sources::{CatalogSource, Lookups, open_flags};
 
 /// How often files are looked at for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
@@ -71,6 +72,9 @@ pub enum ServiceError {
     /// A backend can't be set up or has failed.
     #[error("{0}")]
     Backend(#[from] BackendError),
+    /// This process may not do what it would have to; a line for each backend.
+    #[error("{0}")]
+    Rights(String),
     /// The pipeline can't go on.
     #[error("{0}")]
     Pipeline(#[from] PipelineError),
@@ -158,6 +162,15 @@ impl Service {
         });
         let (queues, see_ends) = (sources, options.see_ends);
         Ok(Self { loaded, lookups, backends, queues, leases, pipeline, see_ends })
+    }
+
+    /// Asks each cluster whether this process may do what it is going to do. One that does not
+    /// answer is no error here: it is waited for later.
+    ///
+    /// # Errors
+    /// [`ServiceError::Rights`] names every right that is missing.
+    pub async fn review_rights(&self) -> Result<(), ServiceError> {
+        rights::review(self.backends.clusters()).await
     }
 
     /// The counts, readable while it runs.
@@ -274,7 +287,7 @@ async fn keep_reloading(loaded: Arc<Watched<Loaded>>, lookups: Lookups) {
         let looked = tokio::task::spawn_blocking(move || {
             let before = at.get();
             let reload = at.poll();
-            if reload == Reload::Reloaded && needs_restart(&before.config, &at.get().config) {
+            if reload == Reload::Reloaded && needs_restart(&before, &at.get()) {
                 tracing::warn!(
                     "queues, backends, limits or sources changed: these take effect at the next start"
                 );
@@ -304,13 +317,52 @@ fn say(what: &str, reload: &Reload) {
     }
 }
 
-/// Whether a part changed that is set up once, at the start.
-fn needs_restart(before: &Config, after: &Config) -> bool {
-    before.queues != after.queues
+/// Whether a part changed that is set up once, at the start: in our own file, or in the farm's.
+fn needs_restart(before: &Loaded, after: &Loaded) -> bool {
+    // The project of subscriptions, topics and Datastore, and the cluster, where the configuration
+    // names none.
+    let places = |farm: &Farm| {
+        (farm.application_project.clone(), farm.project.clone(), farm.cluster_name.clone())
+    };
+    let moved = places(&before.farm) != places(&after.farm);
+    let (before, after) = (&before.config, &after.config);
+    moved
+        || before.queues != after.queues
         || before.backends != after.backends
         || before.limits != after.limits
         || before.catalog != after.catalog
         || before.flags != after.flags
         || before.outputs != after.outputs
         || before.scheduler != after.scheduler
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_project_or_cluster_in_the_farms_own_file_needs_a_restart() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let loaded = |project: &str, config: &str| {
+            let farm = dir.path().join("clusterfuzz-config");
+            std::fs::create_dir_all(farm.join("batch")).expect("a directory");
+            std::fs::write(farm.join("batch/batch.yaml"), "mapping: {}\n").expect("written");
+            std::fs::write(farm.join("project.yaml"), project).expect("written");
+            let path = dir.path().join("k.yaml");
+            let text = format!("apiVersion: katabatch.dev/v1alpha1\n{config}");
+            std::fs::write(&path, text).expect("written");
+            (*load(&path).expect("it loads").get()).clone()
+        };
+        let before = loaded("env: {APPLICATION_ID: a}\n", "");
+        for (project, config, expect) in [
+            ("env: {APPLICATION_ID: s~a, OTHER: x}\n", "", false),
+            ("env: {APPLICATION_ID: a}\n", "policy: {strict: true}\n", false),
+            ("env: {APPLICATION_ID: b}\n", "", true),
+            ("env: {APPLICATION_ID: a}\ncluster_name: other\n", "", true),
+            ("env: {APPLICATION_ID: a}\n", "scheduler: other\n", true),
+        ] {
+            let after = loaded(project, config);
+            assert_eq!(needs_restart(&before, &after), expect, "{project}{config}");
+        }
+    }
 }

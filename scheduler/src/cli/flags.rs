@@ -72,12 +72,13 @@ struct FlagRow {
     enabled: bool,
     value: Option<f64>,
     string_value: Option<String>,
+    description: Option<String>,
 }
 
 impl FlagRow {
     fn of(name: &str, flag: &Flag) -> Self {
-        let Flag { enabled, value, string_value } = flag.clone();
-        Self { name: name.to_owned(), enabled, value, string_value }
+        let Flag { enabled, value, string_value, description, integer: _ } = flag.clone();
+        Self { name: name.to_owned(), enabled, value, string_value, description }
     }
 }
 
@@ -86,11 +87,18 @@ fn shown(value: Option<f64>) -> String {
 }
 
 impl Row for FlagRow {
-    const HEADINGS: &'static [&'static str] = &["FLAG", "ENABLED", "VALUE", "STRING"];
+    const HEADINGS: &'static [&'static str] =
+        &["FLAG", "ENABLED", "VALUE", "STRING", "DESCRIPTION"];
 
     fn cells(&self) -> Vec<String> {
-        let text = self.string_value.clone().unwrap_or_default();
-        vec![self.name.clone(), self.enabled.to_string(), shown(self.value), text]
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        vec![
+            self.name.clone(),
+            self.enabled.to_string(),
+            shown(self.value),
+            text(&self.string_value),
+            text(&self.description),
+        ]
     }
 }
 
@@ -211,8 +219,12 @@ mod tests {
 
     #[test]
     fn the_audit_line_says_who_changed_what_and_is_one_line_whatever_is_in_it() {
-        let flag =
-            |value, text: &str| Flag { enabled: true, value, string_value: Some(text.to_owned()) };
+        let flag = |value, text: &str| Flag {
+            enabled: true,
+            value,
+            string_value: Some(text.to_owned()),
+            ..Flag::default()
+        };
         let changed = Changed {
             before: Some(flag(Some(1.0), "a\nb")),
             after: flag(None, "audit: forged"),
@@ -231,7 +243,7 @@ mod tests {
 
     #[test]
     fn every_property_is_shown_before_and_after() {
-        let after = Flag { enabled: true, value: Some(0.5), string_value: None };
+        let after = Flag { enabled: true, value: Some(0.5), ..Flag::default() };
         let changed = Changed { before: None, after, place: String::new() };
         let rows = change_rows("w", &changed);
         let got: Vec<_> =

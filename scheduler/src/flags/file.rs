@@ -164,10 +164,14 @@ fn name(entity: &Entity) -> Result<String, Fault> {
 }
 
 fn flag(entity: &Entity) -> Result<Flag, Fault> {
+    let number = entity.number("value")?;
     Ok(Flag {
         enabled: entity.boolean("enabled")?.unwrap_or(false),
-        value: entity.number("value")?,
+        value: number.map(|number| number.value),
+        integer: number.is_some_and(|number| number.integer),
         string_value: entity.text("string_value")?,
+        // Nothing depends on it: whatever else it is, no flag fails for it.
+        description: entity.text("description").unwrap_or_default(),
     })
 }
 
@@ -181,16 +185,21 @@ mod tests {
 
     #[test]
     fn an_integer_weight_is_a_number_in_every_form() {
-        let expect = Flag { enabled: true, value: Some(1.0), string_value: None };
-        for (name, text) in [
-            ("f.yaml", "w: {enabled: true, value: 1}"),
-            ("f.yaml", "w: {enabled: true, value: 1.0}"),
-            ("f.yaml", "- {kind: FeatureFlag, name: w, enabled: true, value: 1}\n- {kind: Job}"),
+        for (name, integer, text) in [
+            ("f.yaml", true, "w: {enabled: true, value: 1}"),
+            ("f.yaml", false, "w: {enabled: true, value: 1.0}"),
+            (
+                "f.yaml",
+                true,
+                "- {kind: FeatureFlag, name: w, enabled: true, value: 1}\n- {kind: Job}",
+            ),
             (
                 "f.jsonl",
+                true,
                 r#"{"key": {"path": [{"kind": "FeatureFlag", "name": "w"}]}, "properties": {"enabled": {"booleanValue": true}, "value": {"integerValue": "1"}, "string_value": {"nullValue": null}}}"#,
             ),
         ] {
+            let expect = Flag { enabled: true, value: Some(1.0), integer, ..Flag::default() };
             assert_eq!(flags(name, text).0.get("w"), Some(&expect), "{text}");
         }
     }

@@ -13,12 +13,14 @@ use crate::backend::Backend;
 use crate::backend::kubernetes::client::KubeApi;
 use crate::backend::kubernetes::connect::{ConnectError, connect};
 use crate::backend::kubernetes::place::Cluster;
+use crate::backend::kubernetes::preflight::Preflight;
 use crate::backend::kubernetes::{self, Fatal, Grants, KubernetesBackend};
 use crate::backend::local::{self, LocalBackend, LocalError};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::backends::{BackendConfig, BackendKind, GkeConfig};
 use crate::config::farm::Farm;
+use crate::domain::name::BackendName;
 use crate::domain::room::Room;
 use crate::flags::FlagSet;
 use crate::gate::Candidate;
@@ -55,6 +57,7 @@ enum One {
 /// All backends, in the order of the configuration.
 pub struct Backends {
     all: Vec<One>,
+    clusters: Vec<(BackendName, Preflight)>,
 }
 
 impl Backends {
@@ -67,11 +70,18 @@ impl Backends {
         credentials: &Credentials,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, BackendError> {
-        let mut all = Vec::new();
+        let (mut all, mut clusters) = (Vec::new(), Vec::new());
         for backend in &loaded.config.backends {
-            all.push(open_one(loaded, credentials, backend, clock).await?);
+            let (one, preflight) = open_one(loaded, credentials, backend, clock).await?;
+            all.push(one);
+            clusters.extend(preflight.map(|preflight| (backend.name.clone(), preflight)));
         }
-        Ok(Self { all })
+        Ok(Self { all, clusters })
+    }
+
+    /// The clusters among them, to be asked.
+    pub(super) fn clusters(&self) -> &[(BackendName, Preflight)] {
+        &self.clusters
     }
 
     /// The backends with their layers, and where their weights come from, for the pipeline.
@@ -187,7 +197,7 @@ async fn open_one(
     credentials: &Credentials,
     backend: &BackendConfig,
     clock: &Arc<dyn Clock>,
-) -> Result<One, BackendError> {
+) -> Result<(One, Option<Preflight>), BackendError> {
     let (config, name) = (&loaded.config, backend.name.to_string());
     match &backend.kind {
         BackendKind::Kubernetes { namespace, request_timeout, .. } => {
@@ -196,6 +206,7 @@ async fn open_one(
             let connected = connect(&cluster, credentials).await;
             let connected = connected.map_err(|e| BackendError::Connect(name, e))?;
             tracing::info!(backend = %backend.name, cluster = %connected.chosen, "found");
+            let preflight = Preflight::new(connected.client.clone(), namespace);
             let api = Arc::new(KubeApi::new(connected.client, namespace, *request_timeout));
             let settings = kubernetes::Settings {
                 name: backend.name.clone(),
@@ -216,7 +227,7 @@ async fn open_one(
             if let Some(grants) = grants(loaded, credentials, backend) {
                 kubernetes.grant_by(grants);
             }
-            Ok(One::Kubernetes(kubernetes))
+            Ok((One::Kubernetes(kubernetes), Some(preflight)))
         }
         BackendKind::Local { command, dir, jobs } => {
             let program: PathBuf =
@@ -230,7 +241,7 @@ async fn open_one(
             );
             settings.retain_finished = backend.retain_finished;
             let opened = LocalBackend::open(settings, Arc::clone(clock));
-            Ok(One::Local(opened.map_err(|e| BackendError::Local(name, e))?))
+            Ok((One::Local(opened.map_err(|e| BackendError::Local(name, e))?), None))
         }
     }
 }

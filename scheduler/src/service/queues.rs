@@ -30,6 +30,15 @@ pub(super) async fn open(
     })
 }
 
+/// The full names of a subscription and its topics.
+///
+/// # Errors
+/// [`QueueError::Unusable`]: no project is known.
+pub fn full_names(names: &Written, farm: &Farm) -> Result<Names, QueueError> {
+    Names::resolve(names, farm.application_project.as_deref())
+        .map_err(|error| QueueError::Unusable(error.to_string()))
+}
+
 /// The full names of a subscription and its topics, and a channel to them.
 ///
 /// # Errors
@@ -40,8 +49,7 @@ pub async fn reach(
     farm: &Farm,
 ) -> Result<(Names, Channel), QueueError> {
     let unusable = |error: &dyn std::fmt::Display| QueueError::Unusable(error.to_string());
-    let names = Names::resolve(names, farm.application_project.as_deref())
-        .map_err(|error| unusable(&error))?;
+    let names = full_names(names, farm)?;
     let emulator = std::env::var(EMULATOR).ok();
     let channel = Endpoint::choose(endpoint, emulator.as_deref(), ENDPOINT).open().await;
     Ok((names, channel.map_err(|error| unusable(&error))?))

@@ -95,6 +95,7 @@ const WALLS: &[Wall] = &[
     Wall { module: "pipeline", may_use: &["domain", "clock", "queue!", "catalog!", "catalog::entity", "flags!", "backend!", "gate"], crates: AllBut(OUTSIDE) },
     Wall { module: "pipeline::resolve", may_use: &["domain", "catalog!", "catalog::entity", "catalog::environment", "flags!", "config", "pipeline!", "located::problem"], crates: Only(PURE) },
     Wall { module: "gcp", may_use: &["domain", "clock"], crates: AllBut(&[]) },
+    Wall { module: "check", may_use: &["domain", "config", "flags!", "gate", "located::problem"], crates: AllBut(&["kube", "tokio", "hyper", "hyper_util", "http", "http_body_util", "tower", "reqwest", "axum", "async_trait", "futures"]) },
     Wall { module: "telemetry", may_use: &["domain"], crates: AllBut(&["kube", "tera"]) },
     Wall { module: "demo", may_use: &["domain", "catalog", "config", "located", "queue", "clock"], crates: AllBut(CLIENTS) },
     Wall { module: "service", may_use: ALL, crates: AllBut(&[]) },
