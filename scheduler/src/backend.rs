@@ -3,6 +3,7 @@
 //! Implementations never use one another, nor the pipeline. What a backend promises is on the
 //! methods: the pipeline acks on the strength of it.
 
+pub mod gcp_batch;
 pub mod kubernetes;
 pub mod local;
 

@@ -120,7 +120,7 @@ impl Service {
             tracing::warn!("{warning}");
         }
         let lookups = Lookups::open(&now, &clock).await.map_err(ServiceError::Configuration)?;
-        let backends = Backends::open(&now.config, &clock).await?;
+        let backends = Backends::open(&now, &clock).await?;
         let queues = open_queues(&now, options.queue, &clock).await?;
         let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();
         let leases = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();

@@ -50,7 +50,7 @@ fn all_problems_of_a_file_come_at_once_with_line_key_and_hint() {
             "k.yaml:6: queues[0].ack: `on_completed` is not yet supported; write on_created",
             "k.yaml:7: queues[1].name: `main` is the name of the queue on line 4 too; give every queue a name of its own",
             "k.yaml:7: queues[1]: has no source; write `spool: {path: spool.sqlite}` or `pubsub: {subscription: …}`",
-            "k.yaml:9: backends[0]: has no kind; write `kubernetes: {namespace: …}` or `local: {command: […]}`",
+            "k.yaml:9: backends[0]: has no kind; write `kubernetes: {namespace: …}`, `gcp_batch:` or `local: {command: […]}`",
             "k.yaml:10: backends[0].kubernets: is not a known key; did you mean `kubernetes`?",
             "k.yaml:11: backends[1].name: `Laptop` is no backend name; write at most 63 lower-case letters, digits and `-`",
             "k.yaml:12: backends[1].local.command: is empty; write the program and its arguments as a list: [worker, --flag]",

@@ -1,13 +1,17 @@
 //! The backends that the configuration lists, made and run.
 
+mod batch;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::ServiceError;
+use super::{Loaded, ServiceError};
 use crate::backend::Backend;
+use crate::backend::gcp_batch::GcpBatch;
+use crate::backend::gcp_batch::client::ClientError;
 use crate::backend::kubernetes::client::KubeApi;
 use crate::backend::kubernetes::connect::{Cluster, ConnectError, connect};
 use crate::backend::kubernetes::{self, Fatal, KubernetesBackend};
@@ -19,6 +23,7 @@ use crate::domain::room::Room;
 use crate::flags::FlagSet;
 use crate::gate::Candidate;
 use crate::pipeline::BackendBinding;
+use crate::records::Records;
 use crate::render::{Policy, RenderError, Templates};
 
 /// Why a backend can't be set up or go on.
@@ -30,6 +35,12 @@ pub enum BackendError {
     /// Templates that are none.
     #[error("backend {0}: {1}")]
     Templates(String, RenderError),
+    /// No place for the scheduler's records.
+    #[error("the scheduler's records can't be kept at {0}: {1}")]
+    Records(PathBuf, std::io::Error),
+    /// No client for GCP Batch.
+    #[error("backend {0}: {1}")]
+    Batch(String, ClientError),
     /// A local directory or command that can't be used.
     #[error("backend {0}: {1}")]
     Local(String, LocalError),
@@ -43,6 +54,7 @@ pub enum BackendError {
 
 enum One {
     Kubernetes(Arc<KubernetesBackend>),
+    Batch(Arc<GcpBatch>),
     Local(Arc<LocalBackend>),
 }
 
@@ -56,10 +68,11 @@ impl Backends {
     ///
     /// # Errors
     /// The first that can't be made.
-    pub async fn open(config: &Config, clock: &Arc<dyn Clock>) -> Result<Self, BackendError> {
+    pub async fn open(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Self, BackendError> {
+        let records = batch::records(loaded)?;
         let mut all = Vec::new();
-        for backend in &config.backends {
-            all.push(open_one(config, backend, clock).await?);
+        for backend in &loaded.config.backends {
+            all.push(open_one(loaded, backend, &records, clock).await?);
         }
         Ok(Self { all })
     }
@@ -69,6 +82,7 @@ impl Backends {
         let bind = |(one, backend): (&One, &BackendConfig)| BackendBinding {
             backend: match one {
                 One::Kubernetes(kubernetes) => Arc::clone(kubernetes) as Arc<dyn Backend>,
+                One::Batch(batch) => Arc::clone(batch) as Arc<dyn Backend>,
                 One::Local(local) => Arc::clone(local) as Arc<dyn Backend>,
             },
             candidate: Candidate {
@@ -82,21 +96,29 @@ impl Backends {
 
     /// What sets the pending limits from each set of flags that is read.
     pub fn limits_from_flags(&self, config: &Config) -> Box<dyn Fn(&FlagSet) + Send + Sync> {
+        type Set = Box<dyn Fn(usize) + Send + Sync>;
         let limited: Vec<_> = self
             .all
             .iter()
             .zip(&config.backends)
-            .filter_map(|(one, backend)| match one {
-                One::Kubernetes(kubernetes) => {
-                    let flag = backend.limits.pending_flag.clone()?;
-                    Some((Arc::clone(kubernetes), flag, backend.limits.pending))
-                }
-                One::Local(_) => None,
+            .filter_map(|(one, backend)| {
+                let set: Set = match one {
+                    One::Kubernetes(kubernetes) => {
+                        let kubernetes = Arc::clone(kubernetes);
+                        Box::new(move |limit| kubernetes.set_pending_limit(limit))
+                    }
+                    One::Batch(batch) => {
+                        let batch = Arc::clone(batch);
+                        Box::new(move |limit| batch.set_pending_limit(limit))
+                    }
+                    One::Local(_) => return None,
+                };
+                Some((set, backend.limits.pending_flag.clone()?, backend.limits.pending))
             })
             .collect();
         Box::new(move |flags| {
-            for (kubernetes, flag, default) in &limited {
-                kubernetes.set_pending_limit(flags.limit(flag, *default));
+            for (set, flag, default) in &limited {
+                set(flags.limit(flag, *default));
             }
         })
     }
@@ -105,7 +127,7 @@ impl Backends {
     pub fn local(&self) -> Vec<Arc<LocalBackend>> {
         let local = |one: &One| match one {
             One::Local(local) => Some(Arc::clone(local)),
-            One::Kubernetes(_) => None,
+            One::Kubernetes(_) | One::Batch(_) => None,
         };
         self.all.iter().filter_map(local).collect()
     }
@@ -137,6 +159,13 @@ impl Backends {
                         ended.map_err(|fatal| BackendError::Fatal(name, fatal).into())
                     });
                 }
+                One::Batch(batch) => {
+                    let batch = Arc::clone(batch);
+                    parts.spawn(async move {
+                        batch.run(stop).await;
+                        Ok(())
+                    });
+                }
                 One::Local(local) => {
                     let local = Arc::clone(local);
                     parts.spawn(async move {
@@ -150,10 +179,12 @@ impl Backends {
 }
 
 async fn open_one(
-    config: &Config,
+    loaded: &Loaded,
     backend: &BackendConfig,
+    records: &Arc<dyn Records>,
     clock: &Arc<dyn Clock>,
 ) -> Result<One, BackendError> {
+    let config = &loaded.config;
     let name = backend.name.to_string();
     match &backend.kind {
         BackendKind::Kubernetes { kubeconfig, context, namespace, request_timeout } => {
@@ -178,6 +209,11 @@ async fn open_one(
                 seed: rand::random(),
             };
             Ok(One::Kubernetes(KubernetesBackend::new(api, Arc::clone(clock), settings)))
+        }
+        BackendKind::GcpBatch { project, endpoint, request_timeout } => {
+            let asked = batch::Asked { project, endpoint, timeout: *request_timeout };
+            let opened = batch::open(loaded, backend, &asked, records, clock);
+            Ok(One::Batch(opened.map_err(|e| BackendError::Batch(name, e))?))
         }
         BackendKind::Local { command, dir, jobs } => {
             let program: PathBuf =

@@ -89,6 +89,7 @@ const WALLS: &[Wall] = &[
     Wall { module: "render", may_use: &["domain"], crates: AllBut(&["kube", "tokio", "hyper", "hyper_util", "http", "http_body_util", "tower", "reqwest", "axum", "async_trait", "futures"]) },
     Wall { module: "backend", may_use: &["domain"], crates: AllBut(CLIENTS) },
     Wall { module: "backend::kubernetes", may_use: &["domain", "clock", "render", "backend!", "gcp"], crates: AllBut(&["rusqlite", "tera", "clap"]) },
+    Wall { module: "backend::gcp_batch", may_use: &["domain", "clock", "backend!", "gcp::tokens", "records!"], crates: AllBut(&["kube", "k8s_openapi", "rusqlite", "tera", "clap", "axum"]) },
     Wall { module: "backend::local", may_use: &["domain", "clock", "backend!"], crates: AllBut(CLIENTS) },
     Wall { module: "pipeline", may_use: &["domain", "clock", "queue!", "catalog!", "catalog::entity", "flags!", "backend!", "gate"], crates: AllBut(OUTSIDE) },
     Wall { module: "pipeline::resolve", may_use: &["domain", "catalog!", "catalog::entity", "catalog::environment", "flags!", "config", "pipeline!", "located::problem"], crates: Only(PURE) },
