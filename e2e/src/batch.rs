@@ -109,7 +109,7 @@ async fn answer(
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let asked = Asked::read(&parts.method, &parts.uri);
+    let asked = Asked::read(&parts);
     let answer = {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = state.answer(&asked, body);

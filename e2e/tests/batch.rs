@@ -26,6 +26,7 @@ fn main() -> Result<ExitCode> {
         .test_in(&tier, "quotas_failures_and_lost_answers_cost_no_task", service::storms)
         .test_in(&tier, "a_lost_answer_is_settled_and_a_closed_connection_asked_again", wire::lost)
         .test_in(&tier, "each_refusal_is_told_from_the_others", wire::refusals)
+        .test_in(&tier, "a_token_that_is_refused_is_renewed_once", wire::tokens)
         .test_in(&tier, "jobs_of_earlier_processes_are_found_page_by_page", wire::pages)
         .test_in(&tier, "queued_jobs_are_counted_and_listed_where_they_cannot_be", wire::counting)
         .main())

@@ -14,15 +14,20 @@ pub(super) struct Asked {
     /// The path's parts.
     pub parts: Vec<String>,
     pub query: BTreeMap<String, String>,
+    /// The `Authorization` header.
+    pub authorization: Option<String>,
 }
 
 impl Asked {
-    pub(super) fn read(method: &Method, uri: &Uri) -> Self {
+    pub(super) fn read(parts: &http::request::Parts) -> Self {
+        let (method, uri): (&Method, &Uri) = (&parts.method, &parts.uri);
+        let header = parts.headers.get("authorization").and_then(|value| value.to_str().ok());
         let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
         Self {
             method: method.clone(),
             parts: uri.path().split('/').skip(1).map(str::to_owned).collect(),
             query: query.into_owned().collect(),
+            authorization: header.map(str::to_owned),
         }
     }
 

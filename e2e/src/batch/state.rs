@@ -47,6 +47,8 @@ pub struct State {
     pub faults: Vec<(usize, Fault)>,
     /// `countByState` is not to be had: 404, as where it is not enabled.
     pub uncounted: bool,
+    /// The token that requests must carry, if any must.
+    pub token: Option<String>,
     /// What befell: all requests in order.
     pub seen: Vec<Seen>,
     /// Request ids that came with more than one body.
@@ -74,6 +76,11 @@ impl State {
         inputs
     }
 
+    /// How many tasks each job has.
+    pub fn sizes(&self) -> Vec<usize> {
+        self.jobs.values().map(|job| tasks(&job.body).len()).collect()
+    }
+
     /// Sets the state of every job.
     pub fn set_all(&mut self, state: &str) {
         for job in self.jobs.values_mut() {
@@ -87,6 +94,11 @@ impl State {
     }
 
     pub(super) fn answer(&mut self, asked: &Asked, body: Value) -> Answer {
+        let expected = self.token.as_ref().map(|token| format!("Bearer {token}"));
+        if expected.is_some() && asked.authorization != expected {
+            let why = "Request had invalid authentication credentials.";
+            return Answer::error(401, "UNAUTHENTICATED", why);
+        }
         let parts: Vec<&str> = asked.parts.iter().map(String::as_str).collect();
         let (api, parent, rest) = match parts.as_slice() {
             [api, "projects", project, "locations", region, rest @ ..] => {

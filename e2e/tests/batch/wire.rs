@@ -1,10 +1,17 @@
 //! The backend over HTTP: each documented answer, and none.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use async_trait::async_trait;
 use katabatch::backend::Backend;
+use katabatch::backend::gcp_batch::api::{Api as _, Fault as ApiFault};
+use katabatch::backend::gcp_batch::client::RestApi;
+use katabatch::backend::gcp_batch::spec;
 use katabatch::domain::outcome::{HoldKind, Outcome, Placed, Scope};
+use katabatch::gcp::tokens::{Bearer, TokenError, Tokens};
 use katabatch_e2e::batch::{Batch, Fault};
 use katabatch_e2e::eventually;
 use katabatch_e2e::eventually::Seen;
@@ -63,7 +70,7 @@ pub async fn refusals() -> Result<()> {
     let batch = Batch::start(&[REGION]).await?;
     let inside = inside(&batch, &[REGION], TIMEOUT).await?;
     let here = workload(&[REGION], &[]);
-    let mut check = async |fault, kind, scope| -> Result<Duration> {
+    let check = async |fault, kind, scope| -> Result<Duration> {
         batch.state().faults = vec![(1, fault)];
         let outcomes = inside.backend.submit(&here, &tasks(0..2)?).await;
         let [Outcome::Deferred(a), Outcome::Deferred(b)] = outcomes.as_slice() else {
@@ -88,6 +95,39 @@ pub async fn refusals() -> Result<()> {
     .await?;
     // The others go on.
     all_are(&inside.backend.submit(&here, &tasks(2..4)?).await, Placed::Created)
+}
+
+/// A token that is refused, and others.
+#[derive(Default)]
+struct Renewed(AtomicUsize);
+
+#[async_trait]
+impl Tokens for Renewed {
+    async fn bearer(&self) -> std::result::Result<Bearer, TokenError> {
+        Ok(Bearer::new(format!("t{}", self.0.load(Ordering::Relaxed))))
+    }
+
+    async fn renew(&self, _: &Bearer) -> std::result::Result<Bearer, TokenError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        self.bearer().await
+    }
+}
+
+// Case 35, on this API.
+pub async fn tokens() -> Result<()> {
+    let batch = Batch::start(&[REGION]).await?;
+    let parent = spec::parent("p", REGION);
+    let tokens = Arc::new(Renewed::default());
+    let api = RestApi::new(batch.url(), Some(tokens.clone()), TIMEOUT)?;
+    batch.state().token = Some("t1".into());
+    ensure!(api.list(&parent, None).await.is_ok_and(|jobs| jobs.jobs.is_empty()));
+    ensure!(tokens.0.load(Ordering::Relaxed) == 1 && batch.state().count("GET", Some(401)) == 1);
+    // One that is refused as well is told, not asked for for ever.
+    batch.state().token = Some("t9".into());
+    let error = api.list(&parent, None).await.err().context("refused")?;
+    ensure!(error.fault == ApiFault::Unauthenticated && tokens.0.load(Ordering::Relaxed) == 2);
+    ensure!(!error.to_string().contains("t2"), "{error}");
+    Ok(())
 }
 
 pub async fn pages() -> Result<()> {

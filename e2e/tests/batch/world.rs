@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -23,6 +24,7 @@ use tempfile::TempDir;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub const SOON: Duration = Duration::from_secs(30);
+static SEED: AtomicU64 = AtomicU64::new(1);
 
 /// A farm whose only backend is a Batch of this machine.
 pub struct World {
@@ -32,17 +34,17 @@ pub struct World {
 }
 
 impl World {
-    pub async fn new(tasks: usize) -> Result<Self> {
+    pub async fn new(tasks: usize, job_types: usize) -> Result<Self> {
         let batch = Batch::start(&["us-central1"]).await?;
         let dir = tempfile::tempdir().context("a folder")?;
-        for (name, text) in files(batch.url()) {
+        for (name, text) in files(batch.url(), job_types) {
             let path = dir.path().join(name);
             std::fs::create_dir_all(path.parent().context("a folder")?)?;
             std::fs::write(&path, text).with_context(|| format!("write {name}"))?;
         }
         let path = dir.path().join("spool.sqlite");
         let spool = Spool::open(&path, "main".into(), Arc::new(SystemClock))?;
-        let messages = (0..tasks).map(|n| message("fuzz", JOB_TYPE, &input(n)));
+        let messages = (0..tasks).map(|n| message("fuzz", &job_type(n % job_types), &input(n)));
         spool.put(messages.collect()).await.context("put messages")?;
         Ok(Self { batch, dir, spool })
     }
@@ -61,7 +63,11 @@ impl World {
     }
 }
 
-fn files(url: &str) -> Vec<(&'static str, String)> {
+fn job_type(n: usize) -> String {
+    format!("{JOB_TYPE}_{n}")
+}
+
+fn files(url: &str, job_types: usize) -> Vec<(&'static str, String)> {
     let mapping = json!({
         "docker_image": "gcr.io/p/worker:1",
         "service_account_email": "w@p.iam.gserviceaccount.com",
@@ -87,12 +93,13 @@ fn files(url: &str) -> Vec<(&'static str, String)> {
         "catalog": {"file": "entities.jsonl"},
         "limits": {"lease": "10s"},
     });
-    let job = json!({"kind": "Job", "name": JOB_TYPE, "platform": "LINUX"});
+    let job = |n| json!({"kind": "Job", "name": job_type(n), "platform": "LINUX"}).to_string();
+    let jobs: Vec<String> = (0..job_types).map(job).collect();
     vec![
         ("katabatch.yaml", config.to_string()),
         ("farm/project.yaml", "env: {PROJECT_NAME: katabatch-e2e}\n".to_owned()),
         ("farm/batch/batch.yaml", batch.to_string()),
-        ("entities.jsonl", format!("{job}\n")),
+        ("entities.jsonl", jobs.join("\n")),
     ]
 }
 
@@ -113,7 +120,8 @@ pub async fn inside(batch: &Batch, regions: &[&str], timeout: Duration) -> Resul
         pending_limit_default: 10_000,
         live_limit: None,
         poll: Duration::from_millis(200),
-        seed: 7,
+        // Each process has its own chance.
+        seed: SEED.fetch_add(1, Ordering::Relaxed),
     };
     let api = Arc::new(RestApi::new(batch.url(), None, timeout)?);
     let clock = Arc::new(SystemClock);

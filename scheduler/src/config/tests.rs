@@ -84,7 +84,8 @@ fn with_several_backends_a_weight_is_upstreams_unless_it_is_set() {
     let config = parse(
         "apiVersion: katabatch.dev/v1alpha1\nbackends:\n\
          - {name: a, kubernetes: {namespace: x}}\n\
-         - {name: b, local: {command: [w]}, weight: {default: 1}, limits: {pending: {default: 10}}}\n",
+         - {name: b, local: {command: [w]}, weight: {default: 1}, limits: {pending: {default: 10}}}\n\
+         - {name: c, gcp_batch: }\n",
     )
     .expect("a configuration");
     let weights: Vec<_> = config.backends.iter().map(|b| b.weight.clone()).collect();
@@ -93,9 +94,11 @@ fn with_several_backends_a_weight_is_upstreams_unless_it_is_set() {
         [
             WeightConfig { flag: Some("k8s_jobs_frequency".into()), default: 0.0 },
             WeightConfig { flag: None, default: 1.0 },
+            WeightConfig { flag: Some("gcp_batch_jobs_frequency".into()), default: 1.0 },
         ]
     );
-    assert_eq!(config.backends.get(1).map(|b| b.limits.pending), Some(10));
+    let pending: Vec<_> = config.backends.iter().map(|b| b.limits.pending).collect();
+    assert_eq!(pending, [1_000, 10, 100_000]);
 }
 
 /// The example is the reference of all settings: it loads, and no key of the schema is left out.

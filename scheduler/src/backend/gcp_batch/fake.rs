@@ -289,9 +289,25 @@ impl Api for Fake {
         Ok(Jobs { jobs: page, next_page_token: next, unreachable: Vec::new() })
     }
 
-    async fn tasks(&self, _: &str, _: &JobId, _: Option<&str>) -> Result<TaskPage, ApiError> {
+    async fn tasks(
+        &self,
+        parent: &str,
+        id: &JobId,
+        page: Option<&str>,
+    ) -> Result<TaskPage, ApiError> {
         self.point().await;
-        self.fault().map_or_else(|| Ok(TaskPage::default()), |fault| Err(error(fault)))
+        if let Some(fault) = self.fault() {
+            return Err(error(fault));
+        }
+        let key = (parent.to_owned(), id.clone());
+        let told = self.world().jobs.get(&key).map(|job| job["tasks"].clone());
+        let all: Vec<Value> = told.and_then(|t| t.as_array().cloned()).unwrap_or_default();
+        let from: usize = page.map_or(0, |page| page.parse().expect("a page"));
+        let next = from + self.page;
+        let token = if all.len() > next { next.to_string() } else { String::new() };
+        let some: Vec<Value> = all.into_iter().skip(from).take(self.page).collect();
+        let answer = json!({"tasks": some, "nextPageToken": token});
+        Ok(serde_json::from_value(answer).expect("a page"))
     }
 
     async fn count_queued(&self, _: &str, region: &str) -> Result<u64, ApiError> {

@@ -126,11 +126,9 @@ impl Plan {
         (record.v == 1 && !plan.members.is_empty()).then_some(plan)
     }
 
-    /// The id of a request for the job with these tasks: the same for the same ones.
-    pub fn request(id: &JobId, asked: &BTreeSet<Mark>) -> Uuid {
-        let mut name = id.0.clone().into_bytes();
-        asked.iter().for_each(|mark| name.extend_from_slice(&mark.0));
-        Uuid::new_v5(&REQUESTS, &name)
+    /// The id of a request for a job with this body: the same for the same one.
+    pub fn request(id: &JobId, body: &[u8]) -> Uuid {
+        Uuid::new_v5(&REQUESTS, &[id.0.as_bytes(), body].concat())
     }
 }
 
@@ -189,13 +187,11 @@ mod tests {
     }
 
     #[test]
-    fn a_request_id_stands_for_one_job_with_one_set_of_tasks() {
+    fn a_request_id_stands_for_one_job_and_one_body() {
         let (a, b) = (JobId::random([1; 16]), JobId::random([2; 16]));
-        let few: BTreeSet<_> = (0..3).map(mark).collect();
-        let fewer: BTreeSet<_> = (0..2).map(mark).collect();
-        assert_eq!(Plan::request(&a, &few), Plan::request(&a, &few));
-        assert_ne!(Plan::request(&a, &few), Plan::request(&a, &fewer));
-        assert_ne!(Plan::request(&a, &few), Plan::request(&b, &few));
+        assert_eq!(Plan::request(&a, b"1"), Plan::request(&a, b"1"));
+        assert_ne!(Plan::request(&a, b"1"), Plan::request(&a, b"2"));
+        assert_ne!(Plan::request(&a, b"1"), Plan::request(&b, b"1"));
     }
 
     #[test]

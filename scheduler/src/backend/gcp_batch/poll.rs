@@ -27,6 +27,23 @@ const FAILED_A_LOOK: usize = 20;
 /// The most pages of one list: more is no list of a farm's jobs.
 const PAGES: usize = 10_000;
 
+/// Whether a list is the latest first, as asked: only then may it be left before its end.
+#[derive(Default)]
+struct Order {
+    last: Option<Timestamp>,
+    broken: bool,
+}
+
+impl Order {
+    /// Whether all that follows this job is older than `cutoff`.
+    fn is_past(&mut self, job: &Job, cutoff: Timestamp) -> bool {
+        let Some(created) = job.create_time else { return false };
+        self.broken |= self.last.is_some_and(|last| created > last);
+        self.last = Some(created);
+        !self.broken && created < cutoff
+    }
+}
+
 impl GcpBatch {
     /// Looks at the jobs until `stop`.
     pub async fn run(&self, stop: CancellationToken) {
@@ -154,15 +171,15 @@ impl GcpBatch {
     async fn read_parent(&self, parent: &str) -> Result<(), ApiError> {
         let (cutoff, live) = self.horizon(parent);
         let mut page: Option<String> = None;
-        let mut seen = BTreeSet::new();
+        let (mut seen, mut order) = (BTreeSet::new(), Order::default());
         for _ in 0..PAGES {
             let jobs = self.api.list(parent, page.as_deref()).await?;
             if let Some(place) = jobs.unreachable.first() {
                 let why = format!("the list is not whole: {place} can't be reached");
                 return Err(ApiError::new(Fault::Failed, why));
             }
-            let past = |job: &Job| job.create_time.is_some_and(|at| at < cutoff);
-            let done = jobs.jobs.last().is_some_and(past) || jobs.next_page_token.is_empty();
+            let past = jobs.jobs.iter().fold(false, |_, job| order.is_past(job, cutoff));
+            let done = past || jobs.next_page_token.is_empty();
             self.take(parent, jobs.jobs, &mut seen).await?;
             if done {
                 break;

@@ -139,12 +139,10 @@ impl GcpBatch {
         let id = self.new_id();
         let mut state = self.state();
         let room = self.room_now(&state);
-        let fitting: Vec<&Task> = tasks
-            .iter()
-            .filter(|task| state.ledger.standing(Mark::of(&task.hash)) == Standing::Free)
-            .take(room.free())
-            .copied()
-            .collect();
+        let is_free = |task: &Task| state.ledger.standing(Mark::of(&task.hash)) == Standing::Free;
+        let (mut fitting, mut others): (Vec<&Task>, Vec<&Task>) =
+            tasks.iter().copied().partition(|task| is_free(task));
+        others.extend(fitting.split_off(fitting.len().min(room.free())));
         let why = full(&room);
         if fitting.is_empty() {
             return Err(why);
@@ -157,7 +155,7 @@ impl GcpBatch {
         })?;
         let epoch = state.ledger.epoch;
         drop(state);
-        put(outcomes, tasks, Err(why));
+        put(outcomes, &others, Err(why));
         Ok((Claim { backend: self, id, epoch }, fitting))
     }
 
@@ -170,9 +168,11 @@ impl GcpBatch {
         parent: &str,
         tasks: &[&Task],
     ) -> Result<Made, Deferral> {
-        let asked: BTreeSet<Mark> = tasks.iter().map(|task| Mark::of(&task.hash)).collect();
-        let request = Plan::request(&claim.id, &asked);
-        let job = form.job(region, &self.settings.scheduler, tasks);
+        // In one order, so that the same tasks are the same body and the same request.
+        let mut tasks = tasks.to_vec();
+        tasks.sort_by_key(|task| Mark::of(&task.hash));
+        let job = form.job(region, &self.settings.scheduler, &tasks);
+        let request = Plan::request(&claim.id, &serde_json::to_vec(&job).unwrap_or_default());
         let mut last = None;
         for attempt in 0..TRIES {
             if attempt > 0 {

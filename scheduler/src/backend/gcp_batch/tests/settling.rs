@@ -3,6 +3,7 @@
 use super::*;
 use api::Fault;
 use fake::Script;
+use serde_json::json;
 
 /// Writes a plan and dies before the job is asked for, or right after.
 async fn die(site: &Site, script: Option<Script>, count: usize) {
@@ -168,4 +169,42 @@ async fn a_job_that_somebody_deleted_gives_its_room_back() {
     site.fake.world().jobs.clear();
     backend.look_once().await.expect("read");
     assert_eq!(backend.room().borrow().free(), 100_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ends_are_told_by_kind_page_by_page() {
+    use crate::domain::end::EndKind;
+    let site = Site::new();
+    let backend = site.ready().await;
+    backend.submit(&site.workload, &tasks(0..5)).await;
+    let failed = |code: i32| {
+        json!({"status": {"state": "FAILED", "statusEvents": [
+            {"description": "it failed", "taskExecution": {"exitCode": code}}]}})
+    };
+    let some =
+        json!([failed(50_001), failed(1), failed(50_001), {"status": {"state": "SUCCEEDED"}}]);
+    for (told, expect) in [
+        (
+            some,
+            vec![
+                (EndKind::Succeeded, 1),
+                (EndKind::TaskFailure, 1),
+                (EndKind::Preempted, 2),
+                (EndKind::NeverStarted, 1),
+            ],
+        ),
+        (json!([]), vec![(EndKind::NeverStarted, 5)]),
+    ] {
+        let (parent, id) = {
+            let mut world = site.fake.world();
+            let (key, job) = world.jobs.iter_mut().next().expect("a job");
+            job["status"] = json!({"state": "FAILED", "statusEvents": [
+                {"description": "Job state is set from QUEUED to FAILED"}]});
+            job["tasks"] = told;
+            key.clone()
+        };
+        let ends = backend.ends_of(&parent, &id, 5).await.expect("ends");
+        let counts: Vec<_> = ends.iter().map(|(kind, (count, _))| (*kind, *count)).collect();
+        assert_eq!(counts, expect);
+    }
 }
