@@ -13,6 +13,7 @@
 //! | `KATABATCH_E2E_DIR` | keep each test binary's data and logs in a folder under this one |
 //! | `KATABATCH_REQUIRE=all` | a tier that is missing fails its tests, instead of ignoring them |
 
+pub mod batch;
 pub mod bench;
 pub mod binaries;
 pub mod certificates;

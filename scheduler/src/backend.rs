@@ -4,6 +4,7 @@
 //! methods: the pipeline acks on the strength of it. [`outputs`] and [`signing`] are layers over any
 //! backend.
 
+pub mod gcp_batch;
 pub mod kubernetes;
 #[cfg(test)]
 mod layered;

@@ -3,7 +3,9 @@
 //! Everything here is pure: no client, no clock of its own, no runtime. What belongs to one
 //! backend's API (a Kubernetes Job, a Batch job) stays out.
 
+pub mod end;
 pub mod input_url;
+pub mod machines;
 pub mod message;
 pub mod name;
 pub mod outcome;

@@ -79,6 +79,7 @@ pub fn workload(duration: Duration, deadline: Option<Duration>) -> Arc<Workload>
         isolation: Isolation::Kata,
         duration,
         disk_gb: None,
+        machines: None,
         profile: Profile { deadline, ..Profile::default() },
     })
 }

@@ -44,6 +44,15 @@ pub enum BackendKind {
         /// After this, the answer to a request counts as lost.
         request_timeout: Duration,
     },
+    /// Jobs of GCP Batch; all else about them is in the farm's `batch.yaml`.
+    GcpBatch {
+        /// The project; `None`: the farm's.
+        project: Option<String>,
+        /// Where Batch's API is; `http://` goes without credentials. `None`: Google's own.
+        endpoint: Option<String>,
+        /// After this, the answer to a request counts as lost.
+        request_timeout: Duration,
+    },
     /// Child processes of this machine. Not isolated.
     Local {
         /// The program and its arguments; never empty.
@@ -97,7 +106,7 @@ pub(super) fn read(field: Option<Field<'_>>, base: &Path) -> Vec<BackendConfig> 
             name: "kubernetes".into(),
             kind: default_kubernetes(),
             weight: WeightConfig { flag: Some("k8s_jobs_frequency".into()), default: 1.0 },
-            limits: default_limits(true),
+            limits: default_limits(&default_kubernetes()),
             retain_finished: RETAIN_FINISHED,
             templates: None,
         }];
@@ -125,10 +134,12 @@ fn default_kubernetes() -> BackendKind {
     }
 }
 
-fn default_limits(kubernetes: bool) -> BackendLimits {
+fn default_limits(kind: &BackendKind) -> BackendLimits {
+    let kubernetes = matches!(kind, BackendKind::Kubernetes { .. });
     BackendLimits {
         pending_flag: kubernetes.then(|| "k8s_jobs_pending_limit".to_owned()),
-        pending: 1_000,
+        // Upstream has no limit for Batch but that of a region's queue: a hundred jobs of 999.
+        pending: if matches!(kind, BackendKind::GcpBatch { .. }) { 100_000 } else { 1_000 },
         live: None,
         creates_per_second: None,
         window: 32,
@@ -143,27 +154,31 @@ fn read_one(
 ) -> Option<BackendConfig> {
     let section = field.section()?;
     let name = unique_name(&section, seen, "backend");
-    let kind = match (section.get("kubernetes"), section.get("local")) {
-        (Some(kubernetes), None) => read_kubernetes(&kubernetes, base),
-        (None, Some(local)) => read_local(&local, base),
-        (None, None) => {
+    let kinds = ["kubernetes", "gcp_batch", "local"].map(|key| section.get(key));
+    let kind = match &kinds {
+        [Some(kubernetes), None, None] => read_kubernetes(kubernetes, base),
+        [None, Some(batch), None] => read_gcp_batch(batch),
+        [None, None, Some(local)] => read_local(local, base),
+        [None, None, None] => {
             field.fault(
                 "has no kind",
-                "write `kubernetes: {namespace: …}` or `local: {command: […]}`",
+                "write `kubernetes: {namespace: …}`, `gcp_batch:` or `local: {command: […]}`",
             );
             None
         }
-        (Some(_), Some(local)) => {
-            local.fault("is a second kind", "one backend is either kubernetes or local");
+        several => {
+            if let Some(second) = several.iter().flatten().nth(1) {
+                let hint = "one backend is either kubernetes, gcp_batch or local";
+                second.fault("is a second kind", hint);
+            }
             None
         }
     };
     let kind = kind.unwrap_or_else(default_kubernetes);
-    let kubernetes = matches!(kind, BackendKind::Kubernetes { .. });
     let backend = BackendConfig {
         name: name.unwrap_or_default().into(),
-        weight: read_weight(section.set("weight"), kubernetes, alone),
-        limits: read_limits(section.set("limits"), kubernetes),
+        weight: read_weight(section.set("weight"), &kind, alone),
+        limits: read_limits(section.set("limits"), &kind),
         retain_finished: section
             .get("retain_finished")
             .and_then(|f| f.duration())
@@ -225,6 +240,29 @@ fn judge_cluster(section: &Section<'_>) {
     }
 }
 
+fn read_gcp_batch(field: &Field<'_>) -> Option<BackendKind> {
+    const TIMEOUT: Duration = Duration::from_secs(30);
+    if field.is_null() {
+        return Some(BackendKind::GcpBatch {
+            project: None,
+            endpoint: None,
+            request_timeout: TIMEOUT,
+        });
+    }
+    let section = field.section()?;
+    let text = |key| section.set(key).and_then(|f| f.text()).map(str::to_owned);
+    let kind = BackendKind::GcpBatch {
+        project: text("project"),
+        endpoint: text("endpoint"),
+        request_timeout: section
+            .get("request_timeout")
+            .and_then(|f| above_zero(&f))
+            .unwrap_or(TIMEOUT),
+    };
+    section.finish();
+    Some(kind)
+}
+
 fn read_namespace(field: &Field<'_>) -> Option<String> {
     field.read(|text| {
         if is_dns_label(text) {
@@ -264,13 +302,17 @@ fn read_command(field: &Field<'_>, hint: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Upstream's kubernetes adapter has the weight 0.0 until its flag says otherwise; here that holds
-/// where there are several backends, and a backend that is alone gets everything.
-fn read_weight(field: Option<Field<'_>>, kubernetes: bool, alone: bool) -> WeightConfig {
-    let mut weight = WeightConfig {
-        flag: kubernetes.then(|| "k8s_jobs_frequency".to_owned()),
-        default: if alone { 1.0 } else { 0.0 },
+/// Upstream's kubernetes adapter has the weight 0.0 until its flag says otherwise, and the one of
+/// Batch 1.0; here that holds where there are several backends, and a backend that is alone gets
+/// everything.
+fn read_weight(field: Option<Field<'_>>, kind: &BackendKind, alone: bool) -> WeightConfig {
+    let (flag, default) = match kind {
+        BackendKind::Kubernetes { .. } => (Some("k8s_jobs_frequency"), 0.0),
+        BackendKind::GcpBatch { .. } => (Some("gcp_batch_jobs_frequency"), 1.0),
+        BackendKind::Local { .. } => (None, 0.0),
     };
+    let default = if alone { 1.0 } else { default };
+    let mut weight = WeightConfig { flag: flag.map(str::to_owned), default };
     let Some(section) = field.and_then(|f| f.section()) else { return weight };
     read_flag(&section, &mut weight.flag);
     if let Some(value) = section.get("default").and_then(|f| f.number(0.0..=1.0)) {
@@ -287,8 +329,8 @@ fn read_flag(section: &Section<'_>, flag: &mut Option<String>) {
     }
 }
 
-fn read_limits(field: Option<Field<'_>>, kubernetes: bool) -> BackendLimits {
-    let mut limits = default_limits(kubernetes);
+fn read_limits(field: Option<Field<'_>>, kind: &BackendKind) -> BackendLimits {
+    let mut limits = default_limits(kind);
     let Some(section) = field.and_then(|f| f.section()) else { return limits };
     if let Some(pending) = section.set("pending").and_then(|f| f.section()) {
         read_flag(&pending, &mut limits.pending_flag);

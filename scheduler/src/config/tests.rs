@@ -50,7 +50,7 @@ fn all_problems_of_a_file_come_at_once_with_line_key_and_hint() {
             "k.yaml:6: queues[0].ack: `on_completed` is not yet supported; write on_created",
             "k.yaml:7: queues[1].name: `main` is the name of the queue on line 4 too; give every queue a name of its own",
             "k.yaml:7: queues[1]: has no source; write `spool: {path: spool.sqlite}` or `pubsub: {subscription: …}`",
-            "k.yaml:9: backends[0]: has no kind; write `kubernetes: {namespace: …}` or `local: {command: […]}`",
+            "k.yaml:9: backends[0]: has no kind; write `kubernetes: {namespace: …}`, `gcp_batch:` or `local: {command: […]}`",
             "k.yaml:10: backends[0].kubernets: is not a known key; did you mean `kubernetes`?",
             "k.yaml:11: backends[1].name: `Laptop` is no backend name; write at most 63 lower-case letters, digits and `-`",
             "k.yaml:12: backends[1].local.command: is empty; write the program and its arguments as a list: [worker, --flag]",
@@ -106,7 +106,8 @@ fn with_several_backends_a_weight_is_upstreams_unless_it_is_set() {
     let config = parse(
         "apiVersion: katabatch.dev/v1alpha1\nbackends:\n\
          - {name: a, kubernetes: {namespace: x}}\n\
-         - {name: b, local: {command: [w]}, weight: {default: 1}, limits: {pending: {default: 10}}}\n",
+         - {name: b, local: {command: [w]}, weight: {default: 1}, limits: {pending: {default: 10}}}\n\
+         - {name: c, gcp_batch: }\n",
     )
     .expect("a configuration");
     let weights: Vec<_> = config.backends.iter().map(|b| b.weight.clone()).collect();
@@ -115,9 +116,11 @@ fn with_several_backends_a_weight_is_upstreams_unless_it_is_set() {
         [
             WeightConfig { flag: Some("k8s_jobs_frequency".into()), default: 0.0 },
             WeightConfig { flag: None, default: 1.0 },
+            WeightConfig { flag: Some("gcp_batch_jobs_frequency".into()), default: 1.0 },
         ]
     );
-    assert_eq!(config.backends.get(1).map(|b| b.limits.pending), Some(10));
+    let pending: Vec<_> = config.backends.iter().map(|b| b.limits.pending).collect();
+    assert_eq!(pending, [1_000, 10, 100_000]);
 }
 
 /// The example is the reference of all settings: it loads, and no key of the schema is left out.

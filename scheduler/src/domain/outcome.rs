@@ -147,6 +147,8 @@ kinds! {
         CatalogUnread = "catalog_unread",
         /// The weights leave this share of the tasks in the queue.
         WeightThrottle = "weight_throttle",
+        /// Every region that the workload may be in is full.
+        RegionsFull = "regions_full",
         /// No backend has a weight above zero.
         NoBackend = "no_backend",
         /// The job type belongs to Swarming.
@@ -191,6 +193,7 @@ impl HoldKind {
             || matches!(
                 self,
                 Self::NotLeader
+                    | Self::RegionsFull
                     | Self::Throttled
                     | Self::BackendFailed
                     | Self::BeingDeleted

@@ -1,15 +1,19 @@
 //! The backends that the configuration lists, made and run.
 
+mod batch;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::identities::Identities;
 use super::cloud_storage::Layers;
+use super::identities::Identities;
 use super::{Loaded, ServiceError};
 use crate::backend::Backend;
+use crate::backend::gcp_batch::GcpBatch;
+use crate::backend::gcp_batch::client::ClientError;
 use crate::backend::kubernetes::client::KubeApi;
 use crate::backend::kubernetes::connect::{ConnectError, connect};
 use crate::backend::kubernetes::place::Cluster;
@@ -27,6 +31,7 @@ use crate::gate::Candidate;
 use crate::gcp::credentials::Credentials;
 use crate::gcp::gke::Wanted;
 use crate::pipeline::BackendBinding;
+use crate::records::Records;
 use crate::render::{Policy, RenderError, Templates};
 
 /// Why a backend can't be set up or go on.
@@ -38,6 +43,12 @@ pub enum BackendError {
     /// Templates that are none.
     #[error("backend {0}: {1}")]
     Templates(String, RenderError),
+    /// No place for the scheduler's records.
+    #[error("the scheduler's records can't be kept at {0}: {1}")]
+    Records(PathBuf, std::io::Error),
+    /// No client for GCP Batch.
+    #[error("backend {0}: {1}")]
+    Batch(String, ClientError),
     /// A local directory or command that can't be used.
     #[error("backend {0}: {1}")]
     Local(String, LocalError),
@@ -51,6 +62,7 @@ pub enum BackendError {
 
 enum One {
     Kubernetes(Arc<KubernetesBackend>),
+    Batch(Arc<GcpBatch>),
     Local(Arc<LocalBackend>),
 }
 
@@ -70,9 +82,10 @@ impl Backends {
         credentials: &Credentials,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, BackendError> {
+        let records = batch::records(loaded)?;
         let (mut all, mut clusters) = (Vec::new(), Vec::new());
         for backend in &loaded.config.backends {
-            let (one, preflight) = open_one(loaded, credentials, backend, clock).await?;
+            let (one, preflight) = open_one(loaded, credentials, backend, &records, clock).await?;
             all.push(one);
             clusters.extend(preflight.map(|preflight| (backend.name.clone(), preflight)));
         }
@@ -89,6 +102,7 @@ impl Backends {
         let bind = |(one, backend): (&One, &BackendConfig)| BackendBinding {
             backend: layers.over(match one {
                 One::Kubernetes(kubernetes) => Arc::clone(kubernetes) as Arc<dyn Backend>,
+                One::Batch(batch) => Arc::clone(batch) as Arc<dyn Backend>,
                 One::Local(local) => Arc::clone(local) as Arc<dyn Backend>,
             }),
             candidate: Candidate {
@@ -102,21 +116,29 @@ impl Backends {
 
     /// What sets the pending limits from each set of flags that is read.
     pub fn limits_from_flags(&self, config: &Config) -> Box<dyn Fn(&FlagSet) + Send + Sync> {
+        type Set = Box<dyn Fn(usize) + Send + Sync>;
         let limited: Vec<_> = self
             .all
             .iter()
             .zip(&config.backends)
-            .filter_map(|(one, backend)| match one {
-                One::Kubernetes(kubernetes) => {
-                    let flag = backend.limits.pending_flag.clone()?;
-                    Some((Arc::clone(kubernetes), flag, backend.limits.pending))
-                }
-                One::Local(_) => None,
+            .filter_map(|(one, backend)| {
+                let set: Set = match one {
+                    One::Kubernetes(kubernetes) => {
+                        let kubernetes = Arc::clone(kubernetes);
+                        Box::new(move |limit| kubernetes.set_pending_limit(limit))
+                    }
+                    One::Batch(batch) => {
+                        let batch = Arc::clone(batch);
+                        Box::new(move |limit| batch.set_pending_limit(limit))
+                    }
+                    One::Local(_) => return None,
+                };
+                Some((set, backend.limits.pending_flag.clone()?, backend.limits.pending))
             })
             .collect();
         Box::new(move |flags| {
-            for (kubernetes, flag, default) in &limited {
-                kubernetes.set_pending_limit(flags.limit(flag, *default));
+            for (set, flag, default) in &limited {
+                set(flags.limit(flag, *default));
             }
         })
     }
@@ -125,7 +147,7 @@ impl Backends {
     pub fn local(&self) -> Vec<Arc<LocalBackend>> {
         let local = |one: &One| match one {
             One::Local(local) => Some(Arc::clone(local)),
-            One::Kubernetes(_) => None,
+            One::Kubernetes(_) | One::Batch(_) => None,
         };
         self.all.iter().filter_map(local).collect()
     }
@@ -155,6 +177,13 @@ impl Backends {
                         let name = kubernetes.name().to_string();
                         let ended = kubernetes.run(stop).await;
                         ended.map_err(|fatal| BackendError::Fatal(name, fatal).into())
+                    });
+                }
+                One::Batch(batch) => {
+                    let batch = Arc::clone(batch);
+                    parts.spawn(async move {
+                        batch.run(stop).await;
+                        Ok(())
                     });
                 }
                 One::Local(local) => {
@@ -196,6 +225,7 @@ async fn open_one(
     loaded: &Loaded,
     credentials: &Credentials,
     backend: &BackendConfig,
+    records: &Arc<dyn Records>,
     clock: &Arc<dyn Clock>,
 ) -> Result<(One, Option<Preflight>), BackendError> {
     let (config, name) = (&loaded.config, backend.name.to_string());
@@ -228,6 +258,11 @@ async fn open_one(
                 kubernetes.grant_by(grants);
             }
             Ok((One::Kubernetes(kubernetes), Some(preflight)))
+        }
+        BackendKind::GcpBatch { project, endpoint, request_timeout } => {
+            let asked = batch::Asked { project, endpoint, timeout: *request_timeout };
+            let opened = batch::open(loaded, backend, &asked, credentials, records, clock);
+            Ok((One::Batch(opened.map_err(|e| BackendError::Batch(name, e))?), None))
         }
         BackendKind::Local { command, dir, jobs } => {
             let program: PathBuf =

@@ -327,6 +327,7 @@ impl Resolver for OneWorkload {
             duration: upstream_duration(key.command.as_str()),
             disk_gb: None,
             profile: profiles.resolve(mapping, key),
+            machines: None,
         })
     }
 

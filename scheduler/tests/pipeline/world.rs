@@ -157,6 +157,7 @@ fn workload(key: WorkloadKey) -> Workload {
         duration: Duration::from_secs(21_600),
         disk_gb: None,
         profile: Profile { ttl: Duration::from_secs(100), ..Profile::default() },
+        machines: None,
     }
 }
 

@@ -91,6 +91,7 @@ const WALLS: &[Wall] = &[
     Wall { module: "backend::kubernetes", may_use: &["domain", "clock", "render", "backend!", "gcp"], crates: AllBut(&["rusqlite", "tera", "clap"]) },
     Wall { module: "backend::outputs", may_use: &["domain", "backend!", "gcp::storage!"], crates: AllBut(CLIENTS) },
     Wall { module: "backend::signing", may_use: &["domain", "backend!", "gcp::storage!"], crates: AllBut(CLIENTS) },
+    Wall { module: "backend::gcp_batch", may_use: &["domain", "clock", "backend!", "gcp::tokens", "records!"], crates: AllBut(&["kube", "k8s_openapi", "rusqlite", "tera", "clap", "axum"]) },
     Wall { module: "backend::local", may_use: &["domain", "clock", "backend!"], crates: AllBut(CLIENTS) },
     Wall { module: "pipeline", may_use: &["domain", "clock", "queue!", "catalog!", "catalog::entity", "flags!", "backend!", "gate"], crates: AllBut(OUTSIDE) },
     Wall { module: "pipeline::resolve", may_use: &["domain", "catalog!", "catalog::entity", "catalog::environment", "flags!", "config", "pipeline!", "located::problem"], crates: Only(PURE) },

@@ -182,6 +182,7 @@ fn workload_for(account: Account) -> Arc<Workload> {
         duration: Duration::from_secs(21_600),
         disk_gb: None,
         profile: Profile { ttl: Duration::from_secs(93_600), ..Profile::default() },
+        machines: None,
     })
 }
 
