@@ -52,7 +52,7 @@ pub(crate) struct Told {
 pub struct Request {
     /// The path, without the query.
     pub path: String,
-    /// The body as JSON; null without one.
+    /// The body as JSON, or as text where it is none; null without one.
     pub body: Value,
     /// The status of the answer.
     pub status: u16,
@@ -164,7 +164,11 @@ pub fn cluster(name: &str, location: &str, server: &str, ca_pem: &str) -> Value 
 async fn answer(State(shared): State<Arc<Shared>>, asked: Asked<Body>) -> Response<Body> {
     let (parts, body) = asked.into_parts();
     let body = to_bytes(body, LONGEST).await.unwrap_or_default();
-    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    let body = match serde_json::from_slice(&body) {
+        Ok(body) => body,
+        Err(_) if body.is_empty() => Value::Null,
+        Err(_) => String::from_utf8_lossy(&body).into(),
+    };
     let flavoured = parts.headers.get("metadata-flavor").is_some_and(|value| value == "Google");
     let path = parts.uri.path().to_owned();
     let (status, answer) = {

@@ -3,6 +3,8 @@
 
 #[path = "google/accounts.rs"]
 mod accounts;
+#[path = "google/files.rs"]
+mod files;
 #[path = "google/finding.rs"]
 mod finding;
 #[path = "google/tokens.rs"]
@@ -39,6 +41,8 @@ fn main() -> Result<ExitCode> {
         finding::each_way_of_not_finding_it_says_what_and_what_to_do,
         finding::a_location_makes_an_ambiguous_name_clear,
         finding::check_says_which_cluster_and_why,
+        files::a_key_file_is_exchanged_for_a_token_of_the_right_scope,
+        files::a_persons_login_is_used,
         accounts::a_missing_role_is_granted_where_that_is_wanted,
         accounts::nothing_is_granted_by_default,
     };

@@ -15,6 +15,9 @@ pub(super) fn to(told: &mut Told, path: &str, flavoured: bool, body: &Value) -> 
     if let Some((email, verb)) = path.strip_prefix(POLICY).and_then(|rest| rest.split_once(':')) {
         return account(told, email, verb, body);
     }
+    if path == "/oauth" {
+        return metadata(told, "token");
+    }
     if path.starts_with("/v1/projects/") && path.ends_with("/clusters") {
         return told.list_refusal.clone().unwrap_or_else(|| (200, told.clusters.clone()));
     }
@@ -29,6 +32,7 @@ fn unknown(what: &str) -> (u16, Value) {
 fn metadata(told: &mut Told, what: &str) -> (u16, Value) {
     match what {
         "email" => (200, EMAIL.into()),
+        // What the token endpoint answers alike.
         "token" if told.token_failures > 0 => {
             told.token_failures -= 1;
             (503, "not yet".into())

@@ -23,6 +23,8 @@ pub struct World {
     pub case: Case,
     pub google: Google,
     pub farm: Farm,
+    /// The credentials file; empty: none.
+    pub credentials: String,
 }
 
 impl World {
@@ -43,7 +45,7 @@ impl World {
         let plan =
             Plan { image: case.plane.worker_image(), kubernetes: section, ..Plan::default() };
         let farm = Farm::new(case.namespace.name(), Path::new("/nowhere"), plan)?;
-        Ok(Self { case, google, farm })
+        Ok(Self { case, google, farm, credentials: String::new() })
     }
 
     /// A token of the shipped account, which the API server takes.
@@ -57,7 +59,7 @@ impl World {
         let home = self.farm.dir().display().to_string();
         variables.extend([("HOME", home), ("K8S_PROJECT", String::new())]);
         variables.extend([("CLOUDSDK_CONFIG", String::new())]);
-        variables.extend([("GOOGLE_APPLICATION_CREDENTIALS", String::new())]);
+        variables.extend([("GOOGLE_APPLICATION_CREDENTIALS", self.credentials.clone())]);
         variables
     }
 

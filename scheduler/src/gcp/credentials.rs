@@ -21,6 +21,7 @@ use async_trait::async_trait;
 
 use super::tokens::{Bearer, TokenError, Tokens};
 use keeper::Keeper;
+pub(super) use library::QUOTA_PROJECT;
 
 /// Credentials. Cheap to clone; clones share their tokens.
 #[derive(Clone)]
@@ -74,6 +75,15 @@ impl Credentials {
     pub fn broken(&self) -> Option<&TokenError> {
         match &self.kind {
             Kind::Kept(kept) => kept.broken.as_ref(),
+            Kind::Anonymous => None,
+        }
+    }
+
+    /// The project that requests count against, where one is named: a person's credentials need
+    /// one for some APIs.
+    pub(super) fn quota_project(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Kept(kept) => kept.quota_project.as_deref(),
             Kind::Anonymous => None,
         }
     }

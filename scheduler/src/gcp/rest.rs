@@ -9,7 +9,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::credentials::{Credentials, said};
+use super::credentials::{Credentials, QUOTA_PROJECT, said};
 use super::tokens::{Bearer, TokenError, Tokens as _};
 use crate::domain::redact::redact;
 
@@ -135,6 +135,9 @@ impl Rest {
                 .map_err(|_| TokenError::Unusable("the token can't be sent".to_owned()))?;
             value.set_sensitive(true);
             request = request.header(http::header::AUTHORIZATION, value);
+            if let Some(project) = self.credentials.quota_project() {
+                request = request.header(QUOTA_PROJECT, project);
+            }
         }
         if let Some(body) = body {
             request = request.json(body);

@@ -12,6 +12,9 @@ use http::{Extensions, HeaderMap, HeaderValue, header};
 use super::{Credentials, Kind};
 use crate::gcp::tokens::{Bearer, TokenError, Tokens as _};
 
+/// The header that names the project that a request counts against.
+pub(in crate::gcp) const QUOTA_PROJECT: &str = "x-goog-user-project";
+
 /// The token that was last given, and the tag that it went by.
 #[derive(Default)]
 pub(super) struct Given(Mutex<Option<(Bearer, EntityTag)>>);
@@ -45,11 +48,9 @@ impl Credentials {
         let mut token = HeaderValue::from_str(&bearer.header()).map_err(bad)?;
         token.set_sensitive(true);
         let mut headers = HeaderMap::from_iter([(header::AUTHORIZATION, token)]);
-        if let Kind::Kept(kept) = &self.kind
-            && let Some(project) = &kept.quota_project
-        {
+        if let Some(project) = self.quota_project() {
             let bad = |_| CredentialsError::from_msg(false, "the quota project is no project");
-            headers.insert("x-goog-user-project", HeaderValue::from_str(project).map_err(bad)?);
+            headers.insert(QUOTA_PROJECT, HeaderValue::from_str(project).map_err(bad)?);
         }
         Ok(headers)
     }
