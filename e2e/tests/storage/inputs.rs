@@ -63,7 +63,7 @@ pub async fn no_credentials(case: Case) -> Result<()> {
     let look = &process;
     eventually("the other is held", SOON, || async move {
         let said = look.messages();
-        Ok(Seen::when(said.contains("its input can't be signed"), || "nothing is said".into()))
+        Ok(Seen::when(said.contains("inputs can't be signed"), || "nothing is said".into()))
     })
     .await?;
     let counts = world.site.farm.counts().await?;
@@ -71,6 +71,9 @@ pub async fn no_credentials(case: Case) -> Result<()> {
     std::fs::write(none, katabatch_e2e::gcs::key_file()?)?;
     world.site.until_jobs(2, 3 * SOON).await?;
     world.site.until_acked(SOON).await?;
-    world.stop(process).await?;
+    let ended = world.stop(process).await?;
+    ensure!(ended.stderr.contains("inputs are signed again"), "{}", ended.stderr);
+    let said = ended.stderr.matches("inputs can't be signed").count();
+    ensure!(said == 1, "it is said {said} times");
     Ok(())
 }
