@@ -95,9 +95,11 @@ impl IamSigner {
         let answer = self.rest.call(Method::POST, &url, Some(&body)).await;
         let answer = answer.map_err(|error| sorted(&error, email))?;
         let signed = answer.get("signedBlob").cloned().unwrap_or_default();
-        let signed: Result<ByteString, _> = serde_json::from_value(signed);
-        let none = |_| StorageError::later("IAM's answer holds no signature");
-        signed.map(|ByteString(bytes)| bytes.into()).map_err(none)
+        // An absent one reads as an empty one.
+        match serde_json::from_value(signed) {
+            Ok(ByteString(bytes)) if !bytes.is_empty() => Ok(bytes.into()),
+            _ => Err(StorageError::later("IAM's answer holds no signature")),
+        }
     }
 }
 
