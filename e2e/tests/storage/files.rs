@@ -18,6 +18,11 @@ pub async fn followed(case: Case) -> Result<()> {
     gcs.put(FLAGS, &pending(0)).await?;
     let mut process = world.run()?;
     site.farm.fill(2).await?;
+    eventually("it has begun with the files as they were", SOON, || async {
+        let watches = site.proxy.count("watch", "pods");
+        Ok(Seen::when(watches > 0, || "it doesn't watch yet".into()))
+    })
+    .await?;
 
     // The farm's own files.
     let batch = gcs.text(CONFIG).await?;
