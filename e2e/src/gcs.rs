@@ -193,7 +193,8 @@ fn build(cache: &Path) -> Result<()> {
         .stdin(Stdio::null())
         .output();
     let hint = "install Go 1.24 or newer, and let it reach the Go module proxy";
-    let output = output.map_err(|e| Unavailable::new(format!("no {NAME}, and no Go: {e}"), hint))?;
+    let output =
+        output.map_err(|e| Unavailable::new(format!("no {NAME}, and no Go: {e}"), hint))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let last = said.lines().last().unwrap_or_default();

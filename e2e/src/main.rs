@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use katabatch_e2e::bench::contender::{self, ContenderArgs};
 use katabatch_e2e::bench::{self, CreateArgs};
 use katabatch_e2e::binaries::{Binaries, Program};
+use katabatch_e2e::gcs::FakeGcs;
 use katabatch_e2e::{ControlPlane, Options};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -35,8 +36,8 @@ enum Command {
     /// The other side.
     #[command(hide = true)]
     BenchKatabatch(ContenderArgs),
-    /// Find the control plane's programs, build those that are missing, and print where
-    /// they are.
+    /// Find the programs of the control plane and the fake of Cloud Storage, build those that
+    /// are missing, and print where they are.
     Binaries,
 }
 
@@ -130,9 +131,11 @@ async fn up(up: Up) -> Result<()> {
 
 async fn binaries() -> Result<()> {
     let found = Binaries::find(&Program::ALL).await?;
+    let storage = FakeGcs::program().await?;
     let mut out = io::stdout().lock();
     for (_, path) in found.iter() {
         writeln!(out, "{}", path.display())?;
     }
+    writeln!(out, "{}", storage.display())?;
     Ok(())
 }

@@ -15,20 +15,27 @@ const FLAGS: &str = "gs://farm/flags.yaml";
 pub async fn followed(case: Case) -> Result<()> {
     let world = World::in_bucket(&case).await?;
     let (site, gcs) = (&world.site, &world.gcs);
+    gcs.put(FLAGS, &pending(0)).await?;
     let mut process = world.run()?;
     site.farm.fill(2).await?;
-    site.until_jobs(2, SOON).await?;
+    eventually("it has begun with the files as they were", SOON, || async {
+        let watches = site.proxy.count("watch", "pods");
+        Ok(Seen::when(watches > 0, || "it doesn't watch yet".into()))
+    })
+    .await?;
 
     // The farm's own files.
     let batch = gcs.text(CONFIG).await?;
-    let image_before = site.farm.plan().image.clone();
-    let image_before = image(&site.jobs().await?[0]).map_or(image_before, str::to_owned);
-    gcs.put(CONFIG, &batch.replace(&image_before, "registry.test/worker:2")).await?;
+    ensure!(batch.contains(&site.farm.plan().image), "{batch}");
+    gcs.put(CONFIG, &batch.replace(&site.farm.plan().image, "registry.test/worker:2")).await?;
     until_said(&mut process, "the configuration was reloaded").await?;
-    site.farm.put(vec![message("fuzz", JOB_TYPE, &input(2))]).await?;
-    let jobs = site.until_jobs(3, SOON).await?;
-    let new = jobs.iter().filter(|job| image(job) == Some("registry.test/worker:2")).count();
-    ensure!(new == 1, "{new} Jobs have the new image");
+    ensure!(site.jobs().await?.is_empty(), "Jobs were made over the limit");
+
+    // The flags.
+    gcs.put(FLAGS, &pending(1_000)).await?;
+    let jobs = site.until_jobs(2, SOON).await?;
+    let images: Vec<_> = jobs.iter().filter_map(image).collect();
+    ensure!(images == ["registry.test/worker:2"; 2], "{images:?}");
 
     // The catalog.
     site.farm.put(vec![message("fuzz", "libfuzzer_asan_new", &input(3))]).await?;
@@ -36,13 +43,15 @@ pub async fn followed(case: Case) -> Result<()> {
     let entities = gcs.text(CATALOG).await?;
     gcs.put(CATALOG, &format!("{entities}{entity}\n")).await?;
     until_said(&mut process, "the catalog was reloaded").await?;
-
-    // The flags.
-    gcs.put(FLAGS, &json!({ "k8s_jobs_frequency": { "enabled": false } }).to_string()).await?;
-    until_said(&mut process, "no backend has a weight above zero").await.ok();
-    process.must_run()?;
-    world.stop(process).await?;
+    site.until_jobs(3, 2 * SOON).await?;
+    site.until_acked(SOON).await?;
+    let ended = world.stop(process).await?;
+    ensure!(ended.code == Some(0), "{ended:?}");
     Ok(())
+}
+
+fn pending(limit: usize) -> String {
+    json!({ "k8s_jobs_pending_limit": { "enabled": true, "value": limit } }).to_string()
 }
 
 pub async fn away(case: Case) -> Result<()> {

@@ -63,14 +63,21 @@ pub async fn no_credentials(case: Case) -> Result<()> {
     let look = &process;
     eventually("the other is held", SOON, || async move {
         let said = look.messages();
-        Ok(Seen::when(said.contains("its input can't be signed"), || "nothing is said".into()))
+        Ok(Seen::when(said.contains("inputs can't be signed"), || "nothing is said".into()))
     })
     .await?;
-    let counts = world.site.farm.counts().await?;
-    ensure!(counts.leased == 1 && counts.quarantined == 0, "{counts:?}");
+    eventually("it alone is left", SOON, || async {
+        let counts = world.site.farm.counts().await?;
+        let left = (counts.ready, counts.leased, counts.quarantined);
+        Ok(Seen::when(left == (0, 1, 0), || format!("{counts:?}")))
+    })
+    .await?;
     std::fs::write(none, katabatch_e2e::gcs::key_file()?)?;
     world.site.until_jobs(2, 3 * SOON).await?;
     world.site.until_acked(SOON).await?;
-    world.stop(process).await?;
+    let ended = world.stop(process).await?;
+    ensure!(ended.stderr.contains("inputs are signed again"), "{}", ended.stderr);
+    let said = ended.stderr.matches("inputs can't be signed").count();
+    ensure!(said == 1, "it is said {said} times");
     Ok(())
 }

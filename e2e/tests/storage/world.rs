@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::batch::v1::Job;
+use katabatch_e2e::Case;
 use katabatch_e2e::farm::Plan;
 use katabatch_e2e::gcs::{FakeGcs, environment};
 use katabatch_e2e::process::{Output, Process};
 use katabatch_e2e::site::Site;
-use katabatch_e2e::Case;
 use serde_json::{Value, json};
 
 /// Long enough for a busy machine; nothing here takes nearly so long.
@@ -88,4 +88,3 @@ pub fn image(job: &Job) -> Option<&str> {
     let pod = job.spec.as_ref()?.template.spec.as_ref()?;
     pod.containers.first()?.image.as_deref()
 }
-

@@ -4,7 +4,7 @@
 //! fresh, and nothing but the worker ever sees it. The task stays the same: its identity is that of
 //! the object. Leaves out who signs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -35,12 +35,14 @@ const AGAIN_REFUSED: Duration = Duration::from_secs(60);
 pub struct Signing {
     inner: Arc<dyn Backend>,
     signer: Arc<dyn SignUrls>,
+    /// The trouble that was said last, so that it is said once.
+    said: Mutex<Option<StorageError>>,
 }
 
 impl Signing {
     /// Signs for `inner`.
     pub fn over(inner: Arc<dyn Backend>, signer: Arc<dyn SignUrls>) -> Arc<Self> {
-        Arc::new(Self { inner, signer })
+        Arc::new(Self { inner, signer, said: Mutex::default() })
     }
 
     /// The task as its worker gets it.
@@ -49,8 +51,25 @@ impl Signing {
         // A path is text, so that its object's name is UTF-8.
         let Some(object) = ObjectName::of(object) else { return Ok(task.clone()) };
         let signed = self.signer.sign(&object, lifetime(workload)).await;
+        self.say(signed.as_ref().err());
         let input = signed.map_err(|error| deferral(&error))?;
         Ok(Task { input, ..task.clone() })
+    }
+
+    /// Says that there is trouble, and when it is over: it concerns every such input, while each is
+    /// held for itself.
+    fn say(&self, trouble: Option<&StorageError>) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.as_ref() == trouble {
+            return;
+        }
+        match trouble {
+            Some(error) => {
+                tracing::error!(%error, "inputs can't be signed: tasks of gs:// are held")
+            }
+            None => tracing::info!("inputs are signed again"),
+        }
+        *said = trouble.cloned();
     }
 }
 

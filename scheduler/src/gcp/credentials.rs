@@ -93,6 +93,11 @@ impl Credentials {
         Self { kind: Kind::Anonymous }
     }
 
+    /// Whether the metadata server gives them: there is no key here to sign with.
+    pub fn are_from_metadata(&self) -> bool {
+        self.origin().starts_with("the metadata server")
+    }
+
     /// Where they are from, for people: a file, or the metadata server.
     pub fn origin(&self) -> &str {
         match &self.kind {

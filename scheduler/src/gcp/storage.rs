@@ -7,6 +7,7 @@
 
 mod answer;
 pub mod client;
+mod iam;
 pub mod signer;
 
 use std::fmt;

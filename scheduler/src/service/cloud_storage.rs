@@ -44,7 +44,7 @@ impl Layers {
     /// # Errors
     /// As [`open`], where outputs are configured.
     pub fn new(config: &Config, credentials: &Credentials) -> Result<Self, StorageError> {
-        let signer = Arc::new(AdcSigner::new(&endpoint()));
+        let signer = Arc::new(AdcSigner::new(&endpoint(), credentials.clone()));
         let outputs = match &config.outputs {
             Some(bucket) => Some((open(credentials.clone())?, bucket.clone())),
             None => None,
