@@ -23,8 +23,10 @@ pub mod datastore_emulator;
 pub mod emulator;
 pub mod eventually;
 pub mod farm;
+pub mod google;
 pub mod kubeconfig;
 pub mod leftovers;
+pub mod ndb;
 pub mod process;
 pub mod proxy;
 pub mod scheduler;
@@ -33,6 +35,7 @@ pub mod site;
 pub mod stages;
 pub mod tier;
 pub mod unavailable;
+pub mod up;
 
 pub use control_plane::{ControlPlane, Namespace, Options};
 pub use eventually::eventually;

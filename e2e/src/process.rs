@@ -62,6 +62,19 @@ impl Process {
     /// # Errors
     /// When it can't be started.
     pub fn start<S: AsRef<OsStr>>(dir: &Path, name: &str, arguments: &[S]) -> Result<Self> {
+        Self::start_with(dir, name, arguments, &[])
+    }
+
+    /// As [`Process::start`], with more variables.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_with<S: AsRef<OsStr>>(
+        dir: &Path,
+        name: &str,
+        arguments: &[S],
+        environment: &[(&str, String)],
+    ) -> Result<Self> {
         let stdout = dir.join(format!("{name}.stdout"));
         let stderr = dir.join(format!("{name}.stderr"));
         let file = |path| File::create(path).context("make a file for the output");
@@ -70,6 +83,7 @@ impl Process {
             .current_dir(dir)
             .env(AS_KATABATCH, "1")
             .env_remove("KUBECONFIG")
+            .envs(environment.iter().map(|(name, value)| (*name, value)))
             .stdin(Stdio::null())
             .stdout(file(&stdout)?)
             .stderr(file(&stderr)?)
