@@ -46,8 +46,10 @@ impl Google {
     /// [`Unavailable`](crate::Unavailable) when the machine lacks what it takes; otherwise why one
     /// did not start.
     pub async fn start() -> Result<Self> {
-        let (pubsub, datastore) =
-            tokio::try_join!(PubSubEmulator::start(), DatastoreEmulator::start(Flavour::Firestore))?;
+        let (pubsub, datastore) = tokio::try_join!(
+            PubSubEmulator::start(),
+            DatastoreEmulator::start(Flavour::Firestore)
+        )?;
         let channel = Endpoint::choose(None, Some(&pubsub.host()), "").open().await?;
         let google = Self { pubsub, datastore, channel };
         google.subscribe(TASKS).await?;
@@ -103,8 +105,11 @@ impl Google {
     /// # Errors
     /// When the emulator does not answer.
     pub async fn peek(&self, name: &str) -> Result<Vec<ReceivedMessage>> {
-        let request =
-            PullRequest { subscription: subscription(name), max_messages: 1_000, ..PullRequest::default() };
+        let request = PullRequest {
+            subscription: subscription(name),
+            max_messages: 1_000,
+            ..PullRequest::default()
+        };
         let mut request = Request::new(request);
         request.set_timeout(PULL_FOR);
         let messages = match self.subscriber().pull(request).await {

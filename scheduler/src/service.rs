@@ -56,10 +56,10 @@ pub enum ServiceError {
         error: QueueError,
     },
     /// A backend can't be set up or has failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Backend(#[from] BackendError),
     /// The pipeline can't go on.
-    #[error("{0}")]
+    #[error(transparent)]
     Pipeline(#[from] PipelineError),
     /// A part that runs for ever has ended.
     #[error("{0} ended unexpectedly")]

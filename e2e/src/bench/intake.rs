@@ -21,8 +21,9 @@ use kube::api::{WatchEvent, WatchParams};
 use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::{Who, contender, machine, median, requests, spawn};
+use super::{UNLIMITED, Who, contender, machine, median, plan, requests, spawn};
 use crate::google::Google;
+use crate::google::farm::entities;
 use crate::{ControlPlane, Options, farm};
 use source::{Kind, Source};
 
@@ -94,6 +95,7 @@ struct Report {
 pub async fn intake(args: &IntakeArgs) -> Result<()> {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned();
     let google = Arc::new(Google::start().await?);
+    google.put(&entities(&plan(UNLIMITED))).await?;
     let plane = ControlPlane::start(Options::default()).await?;
     let mut times = BTreeMap::new();
     for kind in [Kind::Spool, Kind::PubSub] {
@@ -126,16 +128,19 @@ pub async fn intake(args: &IntakeArgs) -> Result<()> {
     };
     let queues = [measured(Kind::Spool), measured(Kind::PubSub)];
     let [spool, pubsub] = &queues;
-    print(&Report {
-        messages: args.messages,
-        per_second: args.per_second,
-        waiting: args.waiting,
-        rounds: args.rounds,
-        drain_ratio: pubsub.drained_per_second / spool.drained_per_second,
-        queues,
-        load,
-        machine: machine(),
-    }, args.output)
+    print(
+        &Report {
+            messages: args.messages,
+            per_second: args.per_second,
+            waiting: args.waiting,
+            rounds: args.rounds,
+            drain_ratio: pubsub.drained_per_second / spool.drained_per_second,
+            queues,
+            load,
+            machine: machine(),
+        },
+        args.output,
+    )
 }
 
 /// How long each message took until its Job was there.
@@ -183,7 +188,8 @@ async fn latency(
     };
     let all = Duration::from_secs(args.messages as u64) / args.per_second + LAST;
     let both = async { tokio::try_join!(publish, watch) };
-    let (published, there) = timeout(all, both).await.context("not every message became a Job")??;
+    let (published, there) =
+        timeout(all, both).await.context("not every message became a Job")??;
     let ended = katabatch.wait().await?;
     ensure!(ended.success(), "katabatch failed: {ended}");
     let took = |(name, at): (&String, &Instant)| {
@@ -209,11 +215,17 @@ async fn created(
 }
 
 /// Drains waiting messages; Jobs a second.
-async fn drain(plane: &ControlPlane, google: &Arc<Google>, kind: Kind, waiting: usize) -> Result<f64> {
+async fn drain(
+    plane: &ControlPlane,
+    google: &Arc<Google>,
+    kind: Kind,
+    waiting: usize,
+) -> Result<f64> {
     let namespace = plane.namespace("drain").await?;
     let source = Source::new(plane, namespace.name(), google, kind).await?;
     source.put((0..waiting).map(contender::message).collect()).await?;
-    let (ran, _) = super::run(Who::Katabatch, &source.config(), waiting, &source.environment()).await?;
+    let (ran, _) =
+        super::run(Who::Katabatch, &source.config(), waiting, &source.environment()).await?;
     let made = requests::jobs(&namespace).await?;
     let left = source.left().await?;
     if made != waiting || left > 0 {
@@ -235,7 +247,11 @@ fn print(report: &Report, format: Format) -> Result<()> {
         writeln!(out)?;
         return Ok(());
     }
-    writeln!(out, "{:<8} {:>8} {:>8} {:>8} {:>14}", "QUEUE", "P50 MS", "P99 MS", "MAX MS", "DRAINED JOBS/S")?;
+    writeln!(
+        out,
+        "{:<8} {:>8} {:>8} {:>8} {:>14}",
+        "QUEUE", "P50 MS", "P99 MS", "MAX MS", "DRAINED JOBS/S"
+    )?;
     for Measured { queue, p50_ms, p99_ms, max_ms, drained_per_second } in &report.queues {
         writeln!(
             out,

@@ -1,13 +1,14 @@
 //! What the README walks through, by itself; and what it says when something is set up wrong.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use katabatch_e2e::Case;
 use katabatch_e2e::eventually::{Seen, eventually, throughout};
 use katabatch_e2e::farm::{JOB_TYPE, Plan, input, task};
-use katabatch_e2e::Case;
 
 use crate::world::{SOON, World};
 
@@ -58,10 +59,8 @@ pub async fn walked(case: Case) -> Result<()> {
     let ended = katabatch.end(SOON).await?;
     ensure!(ended.code == Some(0), "{ended:?}");
 
-    let names: Result<BTreeSet<_>> = urls
-        .iter()
-        .map(|url| Ok(task("fuzz", JOB_TYPE, url)?.job_name().to_string()))
-        .collect();
+    let names: Result<BTreeSet<_>> =
+        urls.iter().map(|url| Ok(task("fuzz", JOB_TYPE, url)?.job_name().to_string())).collect();
     ensure!(world.jobs().await? == names?, "other Jobs than the tasks'");
     world.until_empty().await?;
     eprintln!(
@@ -87,7 +86,38 @@ async fn stands_still(world: &World) -> Result<usize> {
     .await
 }
 
+/// Case 69's kind: what can't work ends with its cause; what may come is waited for, and said once.
 pub async fn set_up_wrong(case: Case) -> Result<()> {
-    let _ = case;
+    let world = World::new(&case, Plan::default()).await?;
+    let config = world.dir.path().join("katabatch.yaml");
+    let right = fs::read_to_string(&config)?;
+    fs::write(&config, right.replace("subscription: utask_main", "subscription: utask_mian"))?;
+    let run = world.run("misspelt", &["run"]).await?;
+    ensure!(run.code == Some(1) && run.stdout.is_empty(), "{run:?}");
+    let error = run.stderr.lines().last().unwrap_or_default();
+    ensure!(error.contains("subscriptions/utask_mian") && error.contains("create it"), "{error}");
+    ensure!(error.matches("create it").count() == 1, "said twice: {error}");
+    let check = world.run("check", &["check"]).await?;
+    ensure!(check.code == Some(1) && check.stdout.contains("utask_mian"), "{check:?}");
+    fs::write(&config, &right)?;
+
+    world.google.pubsub.kill()?;
+    let mut katabatch = world.start("away", &["run"])?;
+    let said = "no messages can be taken";
+    eventually("it is said", SOON, || async {
+        Ok(Seen::when(katabatch.messages().contains(said), || "nothing".into()))
+    })
+    .await?;
+    throughout(Duration::from_secs(4), || async {
+        let lines = katabatch.messages().matches(said).count();
+        ensure!(lines <= 2, "said {lines} times");
+        Ok(())
+    })
+    .await?;
+    katabatch.must_run()?;
+    katabatch.terminate()?;
+    let ended = katabatch.end(SOON).await?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    ensure!(!ended.stderr.contains("gcloud_sdk"), "a library speaks: {}", ended.stderr);
     Ok(())
 }

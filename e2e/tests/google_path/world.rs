@@ -2,7 +2,6 @@
 //! and the farm's folder.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -38,17 +37,12 @@ impl World {
         case.plane.apply_yaml_in(namespace.name(), &rbac()?).await?;
         let token = case.plane.token_for(namespace.name(), ACCOUNT).await?;
         let proxy = Proxy::start(&case.plane).await?;
-        let kubeconfig =
-            case.plane.kubeconfig_for(&token, namespace.name(), Some(proxy.url()))?;
+        let kubeconfig = case.plane.kubeconfig_for(&token, namespace.name(), Some(proxy.url()))?;
         let plan = Plan { image: case.plane.worker_image(), ..plan };
         let dir = tempfile::tempdir().context("make a folder for the farm")?;
         prepare(dir.path(), namespace.name(), &kubeconfig, &plan)?;
         google.put(&entities(&plan)).await?;
         Ok(Self { google, namespace, proxy, token, dir })
-    }
-
-    pub fn config(&self) -> PathBuf {
-        self.dir.path().join("katabatch.yaml")
     }
 
     /// Starts katabatch, with the variables that lead to the emulators.

@@ -53,7 +53,6 @@ impl Source {
         }
         let dir = tempfile::tempdir().context("make a folder for the farm")?;
         farm::prepare(dir.path(), namespace, &kubeconfig, &plan)?;
-        google.put(&farm::entities(&plan)).await?;
         Ok(Self::PubSub(Arc::clone(google), Arc::new(dir)))
     }
 
