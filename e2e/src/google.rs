@@ -1,190 +1,146 @@
-//! As much of Google Cloud as katabatch asks for by REST, in one small server: the metadata
-//! server's tokens, GKE's list of clusters, the IAM policies of service accounts, and signing.
-//! What it answers is told by the test, which also sees what was asked.
+//! What a farm on Google Cloud has, on this machine: Pub/Sub with the topics and subscriptions of
+//! ClusterFuzz's names, and Datastore, by Google's emulators. The farm's folder is [`farm`]; the
+//! cluster is the control plane's.
 
-mod answers;
+pub mod farm;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use axum::Router;
-use axum::body::{Body, to_bytes};
-use axum::extract::State;
-use axum::http::{Request as Asked, Response, StatusCode};
-use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use gcloud_sdk::google::datastore::v1::Entity;
+use gcloud_sdk::google::pubsub::v1::publisher_client::PublisherClient;
+use gcloud_sdk::google::pubsub::v1::subscriber_client::SubscriberClient;
+use gcloud_sdk::google::pubsub::v1::{
+    ModifyAckDeadlineRequest, PublishRequest, PubsubMessage, PullRequest, ReceivedMessage,
+    Subscription, Topic,
+};
+use gcloud_sdk::tonic::{Code, Request};
+use katabatch::gcp::channel::{Channel, Endpoint};
 
-/// The account that the metadata server says a pod has.
-pub const EMAIL: &str = "katabatch@katabatch-e2e.iam.gserviceaccount.com";
-/// The most of a request's body that is read, in bytes.
-const LONGEST: usize = 1 << 20;
+use crate::datastore_emulator::{DatastoreEmulator, Flavour};
+use crate::emulator::PubSubEmulator;
+use crate::ndb;
 
-/// A running one; it ends when dropped.
+/// The topic of tasks, and its subscription.
+pub const TASKS: &str = "utask_main";
+/// The topic of rejected messages, and its subscription.
+pub const QUARANTINE: &str = "katabatch-quarantine";
+/// The most messages of one publish (Pub/Sub's limit is 1,000).
+const PUBLISH_MOST: usize = 500;
+/// How long a pull waits: the emulator answers an empty one a second earlier.
+const PULL_FOR: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Both emulators, furnished. They end with this value.
 pub struct Google {
-    host: String,
-    shared: Arc<Shared>,
-    serving: JoinHandle<()>,
-}
-
-#[derive(Default)]
-struct Shared {
-    told: Mutex<Told>,
-    requests: Mutex<Vec<Request>>,
-}
-
-/// What it shall answer.
-#[derive(Default)]
-pub(crate) struct Told {
-    /// Tokens with their lives in seconds; the last one is given for ever.
-    tokens: VecDeque<(String, u64)>,
-    /// So many requests for tokens are answered with 503 first.
-    token_failures: usize,
-    clusters: Value,
-    /// An answer in the place of the list.
-    list_refusal: Option<(u16, Value)>,
-    policies: BTreeMap<String, Value>,
-}
-
-/// What was asked.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Request {
-    /// The path, without the query.
-    pub path: String,
-    /// The body as JSON, or as text where it is none; null without one.
-    pub body: Value,
-    /// The status of the answer.
-    pub status: u16,
+    /// Pub/Sub.
+    pub pubsub: PubSubEmulator,
+    /// Datastore, as it is today.
+    pub datastore: DatastoreEmulator,
+    channel: Channel,
 }
 
 impl Google {
-    /// Starts one on a free port. It gives no token and knows no cluster yet.
+    /// Starts both, and makes topics and subscriptions.
     ///
     /// # Errors
-    /// When no port can be had.
+    /// [`Unavailable`](crate::Unavailable) when the machine lacks what it takes; otherwise why one
+    /// did not start.
     pub async fn start() -> Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("find a free port")?;
-        let host = listener.local_addr().context("read the port")?.to_string();
-        let shared = Arc::new(Shared::default());
-        let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
-        let serving = tokio::spawn(async move {
-            // It ends with this value, and a test that still asks then fails by itself.
-            let _ = axum::serve(listener, router).await;
-        });
-        Ok(Self { host, shared, serving })
+        let (pubsub, datastore) = tokio::try_join!(
+            PubSubEmulator::start(),
+            DatastoreEmulator::start(Flavour::Firestore)
+        )?;
+        let channel = Endpoint::choose(None, Some(&pubsub.host()), "").open().await?;
+        let google = Self { pubsub, datastore, channel };
+        google.subscribe(TASKS).await?;
+        google.subscribe(QUARANTINE).await?;
+        Ok(google)
     }
 
-    /// `HOST:PORT`.
-    pub fn host(&self) -> &str {
-        &self.host
-    }
-
-    /// The variables by which katabatch finds it.
-    pub fn variables(&self) -> Vec<(&'static str, String)> {
-        let url = format!("http://{}", self.host);
-        vec![
-            ("GCE_METADATA_HOST", self.host.clone()),
-            ("CLOUDSDK_API_ENDPOINT_OVERRIDES_CONTAINER", url.clone()),
-            ("CLOUDSDK_API_ENDPOINT_OVERRIDES_IAM", url),
+    /// The variables by which Google's clients and katabatch find the emulators.
+    pub fn environment(&self) -> [(&'static str, String); 2] {
+        [
+            ("PUBSUB_EMULATOR_HOST", self.pubsub.host()),
+            ("DATASTORE_EMULATOR_HOST", self.datastore.host()),
         ]
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.shared.told.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Makes a topic and a subscription of the same name.
+    async fn subscribe(&self, name: &str) -> Result<()> {
+        let (name, topic) = (subscription(name), topic(name));
+        let made = Topic { name: topic.clone(), ..Topic::default() };
+        self.publisher().create_topic(made).await.context("create the topic")?;
+        let made = Subscription { name, topic, ..Subscription::default() };
+        self.subscriber().create_subscription(made).await.context("create the subscription")?;
+        Ok(())
     }
 
-    /// Gives these tokens from now on, each once, the last one for ever. Lives are in seconds.
-    pub fn give_tokens(&self, tokens: &[(&str, u64)]) {
-        self.told().tokens =
-            tokens.iter().map(|(token, lives)| ((*token).to_owned(), *lives)).collect();
+    /// Publishes tasks, given by their attributes.
+    ///
+    /// # Errors
+    /// When the emulator does not take them.
+    pub async fn publish(&self, tasks: Vec<BTreeMap<String, String>>) -> Result<()> {
+        let message = |attributes: &BTreeMap<String, String>| PubsubMessage {
+            attributes: attributes.clone().into_iter().collect(),
+            ..PubsubMessage::default()
+        };
+        for some in tasks.chunks(PUBLISH_MOST) {
+            let messages = some.iter().map(message).collect();
+            let request = PublishRequest { topic: topic(TASKS), messages };
+            self.publisher().publish(request).await.context("publish")?;
+        }
+        Ok(())
     }
 
-    /// Answers the next requests for tokens with 503.
-    pub fn fail_tokens(&self, times: usize) {
-        self.told().token_failures = times;
+    /// Puts entities into Datastore.
+    ///
+    /// # Errors
+    /// When the emulator does not take them.
+    pub async fn put(&self, entities: &[Entity]) -> Result<()> {
+        ndb::put(&self.datastore.host(), entities).await
     }
 
-    /// Lists these clusters; nothing came from the `missing` zones.
-    pub fn list_clusters(&self, clusters: &[Value], missing: &[&str]) {
-        let mut told = self.told();
-        told.clusters = json!({ "clusters": clusters, "missingZones": missing });
-        told.list_refusal = None;
+    /// What one pull of the subscription brings; given back at once.
+    ///
+    /// # Errors
+    /// When the emulator does not answer.
+    pub async fn peek(&self, name: &str) -> Result<Vec<ReceivedMessage>> {
+        let request = PullRequest {
+            subscription: subscription(name),
+            max_messages: 1_000,
+            ..PullRequest::default()
+        };
+        let mut request = Request::new(request);
+        request.set_timeout(PULL_FOR);
+        let messages = match self.subscriber().pull(request).await {
+            Ok(answer) => answer.into_inner().received_messages,
+            Err(status) if status.code() == Code::DeadlineExceeded => Vec::new(),
+            Err(status) => return Err(status).context("pull"),
+        };
+        if !messages.is_empty() {
+            let back = ModifyAckDeadlineRequest {
+                subscription: subscription(name),
+                ack_ids: messages.iter().map(|message| message.ack_id.clone()).collect(),
+                ack_deadline_seconds: 0,
+            };
+            self.subscriber().modify_ack_deadline(back).await.context("give back")?;
+        }
+        Ok(messages)
     }
 
-    /// Refuses to list, as Google does (AIP-193).
-    pub fn refuse_to_list(&self, code: u16, status: &str, reason: &str, message: &str) {
-        let details = json!([{ "reason": reason, "domain": "googleapis.com" }]);
-        let error = json!({ "code": code, "status": status, "message": message,
-            "details": if reason.is_empty() { json!([]) } else { details } });
-        self.told().list_refusal = Some((code, json!({ "error": error })));
+    fn publisher(&self) -> PublisherClient<Channel> {
+        PublisherClient::new(self.channel.clone())
     }
 
-    /// The IAM policy of a service account, as it is now.
-    pub fn policy(&self, email: &str) -> Option<Value> {
-        self.told().policies.get(email).cloned()
-    }
-
-    /// Sets the IAM policy of a service account; one that has none is unknown.
-    pub fn set_policy(&self, email: &str, policy: Value) {
-        self.told().policies.insert(email.to_owned(), policy);
-    }
-
-    /// What was asked so far whose path ends so.
-    pub fn requests(&self, end: &str) -> Vec<Request> {
-        let requests = self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        requests.iter().filter(|request| request.path.ends_with(end)).cloned().collect()
-    }
-
-    /// How many tokens were asked for.
-    pub fn token_requests(&self) -> usize {
-        self.requests("/token").len()
+    fn subscriber(&self) -> SubscriberClient<Channel> {
+        SubscriberClient::new(self.channel.clone())
     }
 }
 
-impl Drop for Google {
-    fn drop(&mut self) {
-        self.serving.abort();
-    }
+fn topic(name: &str) -> String {
+    format!("projects/{}/topics/{name}", ndb::PROJECT)
 }
 
-/// A cluster as GKE lists it, at an API server (`https://HOST:PORT`) with this CA.
-pub fn cluster(name: &str, location: &str, server: &str, ca_pem: &str) -> Value {
-    let endpoint = server.trim_start_matches("https://").trim_end_matches('/');
-    let ca = k8s_openapi::ByteString(ca_pem.as_bytes().to_vec());
-    json!({
-        "name": name,
-        "location": location,
-        "status": "RUNNING",
-        "endpoint": endpoint,
-        "masterAuth": { "clusterCaCertificate": ca },
-    })
-}
-
-async fn answer(State(shared): State<Arc<Shared>>, asked: Asked<Body>) -> Response<Body> {
-    let (parts, body) = asked.into_parts();
-    let body = to_bytes(body, LONGEST).await.unwrap_or_default();
-    let body = match serde_json::from_slice(&body) {
-        Ok(body) => body,
-        Err(_) if body.is_empty() => Value::Null,
-        Err(_) => String::from_utf8_lossy(&body).into(),
-    };
-    let flavoured = parts.headers.get("metadata-flavor").is_some_and(|value| value == "Google");
-    let path = parts.uri.path().to_owned();
-    let (status, answer) = {
-        let mut told = shared.told.lock().unwrap_or_else(PoisonError::into_inner);
-        answers::to(&mut told, &path, flavoured, &body)
-    };
-    shared.requests.lock().unwrap_or_else(PoisonError::into_inner).push(Request {
-        path,
-        body,
-        status,
-    });
-    let text = match answer {
-        Value::String(text) => text,
-        other => other.to_string(),
-    };
-    let mut response = Response::new(Body::from(text));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
-    response
+fn subscription(name: &str) -> String {
+    format!("projects/{}/subscriptions/{name}", ndb::PROJECT)
 }

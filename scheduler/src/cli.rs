@@ -38,7 +38,8 @@ struct Cli {
     )]
     config: PathBuf,
     /// The least that is logged: error, warn, info, debug or trace, or a filter such as
-    /// katabatch=debug. KATABATCH_LOG says it too.
+    /// debug,hyper=trace. A plain level is about katabatch; its libraries are heard from info on
+    /// where the filter does not name them. KATABATCH_LOG says it too.
     #[arg(long, global = true, value_name = "LEVEL", default_value = "info")]
     log: String,
     #[command(subcommand)]

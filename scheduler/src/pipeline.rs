@@ -56,6 +56,8 @@ const LEASE_WAIT: Duration = Duration::from_secs(2);
 const PLENTY: usize = 1_000;
 /// The pause after a queue said that it is unavailable.
 const QUEUE_RETRY: Duration = Duration::from_secs(1);
+/// How often it is said that a queue is still unavailable, for the same reason.
+const STILL_AWAY: Duration = Duration::from_secs(60);
 /// With `once`: how long nothing may happen before what is left counts as held for long.
 const ONCE_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -130,6 +132,8 @@ struct QueueState {
     acks_due: Option<Instant>,
     acking: bool,
     ack_retry: Duration,
+    /// When it was last said that it is unavailable, and why; none while it is not.
+    away: Option<(Instant, String)>,
 }
 
 /// One backend's state.

@@ -70,13 +70,13 @@ pub enum ServiceError {
     #[error("{0}")]
     Storage(#[from] StorageError),
     /// A backend can't be set up or has failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Backend(#[from] BackendError),
     /// This process may not do what it would have to; a line for each backend.
     #[error("{0}")]
     Rights(String),
     /// The pipeline can't go on.
-    #[error("{0}")]
+    #[error(transparent)]
     Pipeline(#[from] PipelineError),
     /// A part that runs for ever has ended.
     #[error("{0} ended unexpectedly")]

@@ -6,8 +6,7 @@ use katabatch::flags::change::Change;
 use katabatch::flags::datastore::DatastoreFlags;
 use katabatch::flags::{Flag, FlagSource};
 use katabatch_e2e::datastore_emulator::{DatastoreEmulator, Flavour};
-
-use super::ndb;
+use katabatch_e2e::ndb;
 
 /// Case 17 with a whole number, more flags than fit a page, and a change that keeps all else.
 pub async fn flags_are_read_and_set(flavour: Flavour) -> Result<()> {

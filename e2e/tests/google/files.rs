@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
 use katabatch_e2e::Case;
-use katabatch_e2e::google::EMAIL;
+use katabatch_e2e::google_rest::EMAIL;
 use serde_json::{Value, json};
 
 use crate::SOON;

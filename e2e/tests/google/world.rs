@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::batch::v1::Job;
 use katabatch_e2e::eventually::{Seen, eventually};
 use katabatch_e2e::farm::{Farm, Plan};
-use katabatch_e2e::google::{Google, cluster};
+use katabatch_e2e::google_rest::{GoogleRest, cluster};
 use katabatch_e2e::process::{Output, Process};
 use katabatch_e2e::site::{ACCOUNT, rbac};
 use katabatch_e2e::{Case, ControlPlane};
@@ -21,7 +21,7 @@ pub const PROJECT: &str = "katabatch-e2e";
 
 pub struct World {
     pub case: Case,
-    pub google: Google,
+    pub google: GoogleRest,
     pub farm: Farm,
     /// The credentials file; empty: none.
     pub credentials: String,
@@ -35,7 +35,7 @@ impl World {
 
     /// As [`World::new`], with more members of the backend's `kubernetes` section.
     pub async fn with(case: Case, kubernetes: Value) -> Result<Self> {
-        let google = Google::start().await?;
+        let google = GoogleRest::start().await?;
         google.list_clusters(&[listed(&case.plane, "us-west1")], &[]);
         case.plane.apply_yaml_in(case.namespace.name(), &rbac()?).await?;
         let mut section = json!({ "kubeconfig": null });

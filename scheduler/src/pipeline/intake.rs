@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::book::Ticket;
 use super::tally::Verdict;
-use super::{Ack, Event, LEASE_WAIT, Pipeline, PipelineError, QUEUE_RETRY, said};
+use super::{Ack, Event, LEASE_WAIT, Pipeline, PipelineError, QUEUE_RETRY, STILL_AWAY, said};
 use crate::domain::message::{self, BadMessage, Decoded};
 use crate::domain::outcome::{RejectKind, Rejection};
 use crate::queue::{Delivery, QueueError};
@@ -94,11 +94,14 @@ impl Pipeline {
                 return Err(PipelineError::Queue { queue, error });
             }
             Err(error) => {
-                tracing::warn!(queue = %self.deps.queues[queue].queue.name(), %error, "no messages");
+                self.say_away(queue, &error);
                 self.rest(queue, QUEUE_RETRY);
                 return Ok(());
             }
         };
+        if self.queues[queue].away.take().is_some() {
+            tracing::info!(queue = %self.deps.queues[queue].queue.name(), "the queue is back");
+        }
         if deliveries.is_empty() {
             let state = &mut self.queues[queue];
             state.empty_answers = state.empty_answers.saturating_add(1);
@@ -119,6 +122,20 @@ impl Pipeline {
             self.take_delivery(queue, delivery);
         }
         Ok(())
+    }
+
+    /// Says that the queue is unavailable: once, and again from time to time or for another reason.
+    fn say_away(&mut self, queue: usize, error: &QueueError) {
+        let (now, why) = (self.deps.clock.mono(), error.to_string());
+        let name = self.deps.queues[queue].queue.name();
+        let away = &mut self.queues[queue].away;
+        let known = away.as_ref().is_some_and(|(said, before)| {
+            *before == why && now.saturating_duration_since(*said) < STILL_AWAY
+        });
+        if !known {
+            tracing::warn!(queue = %name, %error, "no messages can be taken; trying on");
+            *away = Some((now, why));
+        }
     }
 
     fn rest(&mut self, queue: usize, pause: Duration) {

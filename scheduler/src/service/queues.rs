@@ -24,7 +24,9 @@ pub(super) async fn open(
     Ok(match &queue.source {
         QueueSource::Spool { path } => Arc::new(Spool::open(path, name, clock)?),
         QueueSource::PubSub { names, endpoint } => {
+            let at = address(endpoint.as_deref());
             let (names, channel) = reach(names, endpoint.as_deref(), farm).await?;
+            tracing::info!(queue = %name, at = at.url(), from = names.subscription, "takes tasks");
             Arc::new(PubSub::new(name, names, &channel, clock))
         }
     })
@@ -50,7 +52,11 @@ pub async fn reach(
 ) -> Result<(Names, Channel), QueueError> {
     let unusable = |error: &dyn std::fmt::Display| QueueError::Unusable(error.to_string());
     let names = full_names(names, farm)?;
-    let emulator = std::env::var(EMULATOR).ok();
-    let channel = Endpoint::choose(endpoint, emulator.as_deref(), ENDPOINT).open().await;
+    let channel = address(endpoint).open().await;
     Ok((names, channel.map_err(|error| unusable(&error))?))
+}
+
+/// Where the API is: as configured, else the emulator that the environment names, else Google's.
+fn address(configured: Option<&str>) -> Endpoint {
+    Endpoint::choose(configured, std::env::var(EMULATOR).ok().as_deref(), ENDPOINT)
 }

@@ -69,6 +69,11 @@ impl Entry {
         }
     }
 
+    /// Whether it holds its place for creates alone: nothing is known to be there or to come.
+    pub(super) fn is_reserved_only(&self) -> bool {
+        self.flights > 0 && self.lost.is_none() && self.job.is_none() && self.pods.is_empty()
+    }
+
     /// Whether a GET should tell what is there.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.lost.is_some_and(|due| due <= now) || self.check.is_some_and(|due| due <= now)

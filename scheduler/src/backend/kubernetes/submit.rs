@@ -183,6 +183,11 @@ impl Submitter {
             let outcome = deferred(Scope::Backend, HoldKind::NotLeader, text, LEADS_SOON);
             return Step::Done(outcome);
         }
+        // It may have waited long for its slot, where a rate is set.
+        let overtaken = self.rooms.with(|ledger| ledger.overtaken(name));
+        if let Some(full) = overtaken.filter(|_| !flight.is_in_doubt()) {
+            return Step::Done(no_room(&full));
+        }
         flight.sending(self.clock.mono() + self.request_timeout + LANDING);
         match self.api.create_job(name, body.to_vec()).await {
             Ok(facts) if facts.name == name => {
