@@ -36,20 +36,28 @@ async fn drain(world: &World) -> Result<()> {
         if world.left().await? == 0 {
             return Ok(());
         }
-        // A lease of the killed process may be there still; its lapse is what is waited for.
-        eventually("a message is ready", SOON, || async {
-            let counts = world.spool.counts().await?;
-            Ok(Seen::when(counts.ready > 0, || format!("{counts:?}")))
-        })
-        .await?;
+        lapsed(world).await?;
     }
     bail!("messages are left: {:?}", world.spool.counts().await?)
 }
 
+/// Waits until no lease of a process that is gone is left.
+async fn lapsed(world: &World) -> Result<()> {
+    eventually("all leases have lapsed", SOON, || async {
+        let counts = world.spool.counts().await?;
+        Ok(Seen::when(counts.leased == 0, || format!("{counts:?}")))
+    })
+    .await
+}
+
 pub async fn once() -> Result<()> {
-    const TASKS: usize = 120;
-    let world = World::new(TASKS).await?;
+    const TASKS: usize = 1_200;
+    let world = World::new(TASKS, 1).await?;
     drain(&world).await?;
+    let sizes: Vec<usize> = world.batch.state().sizes();
+    ensure!(sizes.iter().all(|size| *size <= 999), "{sizes:?}");
+    ensure!(sizes.len() < 100, "tasks that came together are in {} jobs", sizes.len());
+    eprintln!("{TASKS} tasks in {} jobs", sizes.len());
     judge(&world, TASKS)
 }
 
@@ -63,15 +71,19 @@ async fn until_jobs(world: &World, count: usize) -> Result<()> {
 
 pub async fn killed() -> Result<()> {
     const TASKS: usize = 400;
-    let world = World::new(TASKS).await?;
-    // Slow, so that it is killed with much under way.
-    let slow = Fault::Slow(Duration::from_millis(150));
-    world.batch.state().faults = vec![(7, Fault::LostAnswer), (1, slow)];
-    for (round, so_far) in [20, 60, 120].into_iter().enumerate() {
+    let world = World::new(TASKS, 20).await?;
+    // Slow and lossy, so that it is killed with much under way.
+    let slow = Fault::Slow(Duration::from_millis(400));
+    world.batch.state().faults = vec![(3, Fault::LostRequest), (7, Fault::LostAnswer), (1, slow)];
+    let mut so_far = 0;
+    for round in 0..3 {
         let process = world.start(&format!("killed-{round}"))?;
-        until_jobs(&world, so_far).await?;
+        until_jobs(&world, (so_far + 10).min(TASKS)).await?;
         let killed = process.kill().await?;
         ensure!(killed.signal == Some(9), "{killed:?}");
+        so_far = world.batch.state().inputs().len();
+        ensure!(round > 0 || so_far < TASKS, "it was done before it was killed");
+        lapsed(&world).await?;
     }
     world.batch.state().faults.clear();
     drain(&world).await?;
@@ -80,7 +92,7 @@ pub async fn killed() -> Result<()> {
 
 pub async fn storms() -> Result<()> {
     const TASKS: usize = 150;
-    let world = World::new(TASKS).await?;
+    let world = World::new(TASKS, 20).await?;
     world.batch.state().faults = vec![
         (11, Fault::Quota(1)),
         (7, Fault::LostAnswer),
@@ -92,6 +104,7 @@ pub async fn storms() -> Result<()> {
     let process = world.start("storm")?;
     until_jobs(&world, 30).await?;
     process.kill().await?;
+    lapsed(&world).await?;
     drain(&world).await?;
     let quotas = world.batch.state().count("POST", Some(429));
     ensure!(quotas > 0, "no quota was met");

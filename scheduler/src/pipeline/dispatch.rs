@@ -3,6 +3,7 @@
 //! A ready task goes to its backend if its workload is usable, its URL lives, and the backend is
 //! open and has room; otherwise it waits in the place that says for what.
 
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,10 +26,15 @@ use crate::gate::Route;
 
 /// Submissions under way a backend: above any window of creates, so that the window decides.
 const UNDER_WAY: usize = 128;
+/// Full calls under way of a backend whose calls carry many tasks.
+const FULL_CALLS: usize = 4;
 /// The wait after a submission that found no room where there was some.
 const ROOM_AGAIN: Duration = Duration::from_millis(100);
 /// The wait before a task whose handling panicked is tried again.
 const PANIC_AGAIN: Duration = Duration::from_secs(10);
+
+/// The tasks of one round that can share a call: those of one workload on one backend.
+type Groups = BTreeMap<(usize, WorkloadKey), (Arc<Workload>, Vec<TaskHash>)>;
 
 impl Pipeline {
     /// Makes ready what has waited long enough, or for what is there now.
@@ -58,16 +64,24 @@ impl Pipeline {
         }
         // What a backend can take in this round: what has been given in it is not in its room yet.
         let mut free: Vec<usize> = (0..self.backends.len()).map(|at| self.takes(at)).collect();
+        let mut groups = Groups::default();
         let round = self.book.ready();
         for _ in 0..round {
-            let Some(hash) = self.book.next_ready() else { return };
+            let Some(hash) = self.book.next_ready() else { break };
             if let Some((backend, workload)) = self.place(hash, now) {
                 if free.get(backend).copied().unwrap_or(0) == 0 {
                     self.hold_for_room(hash, backend);
                     continue;
                 }
                 free[backend] -= 1;
-                self.submit(backend, workload, hash);
+                self.book.put(hash, Place::InFlight);
+                let group = groups.entry((backend, workload.key.clone()));
+                group.or_insert_with(|| (workload, Vec::new())).1.push(hash);
+            }
+        }
+        for ((backend, _), (workload, hashes)) in groups {
+            for some in hashes.chunks(self.deps.backends[backend].backend.batch().max(1)) {
+                self.submit(backend, Arc::clone(&workload), some);
             }
         }
     }
@@ -75,7 +89,10 @@ impl Pipeline {
     /// How many tasks a backend can be given now.
     fn takes(&self, at: usize) -> usize {
         let backend = &self.backends[at];
-        backend.free().min(UNDER_WAY.saturating_sub(backend.under_way))
+        // Where a call carries many tasks, a few full ones may be under way.
+        let batch = self.deps.backends.get(at).map_or(1, |binding| binding.backend.batch());
+        let under_way = if batch > 1 { UNDER_WAY.max(FULL_CALLS * batch) } else { UNDER_WAY };
+        backend.free().min(under_way.saturating_sub(backend.under_way))
     }
 
     /// Where a ready task goes now; `None`: it was put where it has to wait, or is done with.
@@ -249,19 +266,24 @@ impl Pipeline {
         }
     }
 
-    fn submit(&mut self, backend: usize, workload: Arc<Workload>, hash: TaskHash) {
-        self.book.put(hash, Place::InFlight);
-        let Some(entry) = self.book.get_mut(&hash) else { return };
-        let task = (*entry.task).clone();
-        self.backends[backend].under_way += 1;
+    fn submit(&mut self, backend: usize, workload: Arc<Workload>, hashes: &[TaskHash]) {
+        let (mut tasks, mut carried) = (Vec::new(), Vec::new());
+        for hash in hashes {
+            if let Some(entry) = self.book.get(hash) {
+                tasks.push((*entry.task).clone());
+                carried.push(*hash);
+            }
+        }
+        let count = tasks.len();
+        self.backends[backend].under_way += count;
         let target = Arc::clone(&self.deps.backends[backend].backend);
         let unpolled = Arc::clone(&self.backends[backend].unpolled);
-        unpolled.fetch_add(1, Ordering::Relaxed);
+        unpolled.fetch_add(count, Ordering::Relaxed);
         let call = async move {
-            unpolled.fetch_sub(1, Ordering::Relaxed);
-            let submission = async { target.submit(&workload, std::slice::from_ref(&task)).await };
+            unpolled.fetch_sub(count, Ordering::Relaxed);
+            let submission = async { target.submit(&workload, &tasks).await };
             let outcomes = AssertUnwindSafe(submission).catch_unwind().await.map_err(said);
-            Event::Submitted { backend, tasks: vec![hash], outcomes }
+            Event::Submitted { backend, tasks: carried, outcomes }
         };
         self.calls.push(call.boxed());
     }

@@ -101,7 +101,7 @@ fn by_words(text: &str) -> Option<EndKind> {
         (EndKind::Deadline, &["maxRunDuration", "exceeds max run duration"]),
     ];
     let says = |words: &&[&str]| words.iter().any(|word| text.contains(word));
-    WORDS.iter().find(|(_, words)| says(&words)).map(|(kind, _)| *kind)
+    WORDS.iter().find(|(_, words)| says(words)).map(|(kind, _)| *kind)
 }
 
 #[cfg(test)]
