@@ -5,6 +5,7 @@
 
 mod backends;
 mod farm_resolver;
+pub mod home;
 pub mod queues;
 mod sources;
 
@@ -20,6 +21,7 @@ use crate::config::Config;
 use crate::config::farm::Farm;
 use crate::config::watch::{Reload, Sources, Watched};
 use crate::pipeline::leases::Leases;
+use crate::pipeline::snapshot::Snapshot;
 use crate::pipeline::tally::{Observer, Tally};
 use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::{Queue, QueueError};
@@ -131,7 +133,12 @@ impl Service {
             flags: lookups.flags(),
             resolver: FarmResolver::over(Arc::clone(&loaded)),
             backends: backends.bindings(&now.config),
+            routes: now.config.routes.clone(),
+            leadership: Arc::clone(&backends.home().leadership),
+            records: Arc::clone(&backends.home().records),
+            controls: Arc::clone(&backends.home().controls),
             settings: Settings {
+                spill_after: now.config.limits.spill_after,
                 held: now.config.limits.held,
                 flags_max_age: now.config.flags.max_age,
                 once: options.once,
@@ -147,6 +154,11 @@ impl Service {
     /// The counts, readable while it runs.
     pub fn tally(&self) -> Arc<Tally> {
         self.pipeline.tally()
+    }
+
+    /// What is in force and how it comes out, as it changes.
+    pub fn snapshot(&self) -> tokio::sync::watch::Receiver<Snapshot> {
+        self.pipeline.snapshot()
     }
 
     /// The backends.
@@ -296,4 +308,7 @@ fn needs_restart(before: &Config, after: &Config) -> bool {
         || before.catalog != after.catalog
         || before.flags != after.flags
         || before.scheduler != after.scheduler
+        || before.routes != after.routes
+        || before.home != after.home
+        || before.state_dir != after.state_dir
 }

@@ -142,6 +142,12 @@ kinds! {
         WeightThrottle = "weight_throttle",
         /// No backend has a weight above zero.
         NoBackend = "no_backend",
+        /// Somebody has paused it.
+        Paused = "paused",
+        /// It is bound to backends of which none has a weight.
+        Bound = "bound",
+        /// It may have been created on another backend, which can't be asked now.
+        ElsewhereUnknown = "elsewhere_unknown",
         /// The job type belongs to Swarming.
         Swarming = "swarming",
         /// The input URL is not valid yet.
@@ -188,6 +194,7 @@ impl HoldKind {
                     | Self::BeingDeleted
                     | Self::WebhookFailed
                     | Self::CatalogUnread
+                    | Self::ElsewhereUnknown
                     | Self::Panicked
             )
     }

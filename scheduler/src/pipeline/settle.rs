@@ -12,7 +12,7 @@ use futures::FutureExt;
 use futures::stream::StreamExt;
 use tokio::time::Instant;
 
-use super::book::{Place, Ticket};
+use super::book::{Entry, Place, Ticket};
 use super::say::Stopped;
 use super::tally::Verdict;
 use super::{Ack, Event, Pipeline, PipelineError, QUEUE_RETRY};
@@ -39,6 +39,10 @@ impl Pipeline {
         let Some(entry) = self.book.get_mut(&hash) else { return };
         entry.scheduled_on = Some(backend);
         let tickets = entry.tickets.clone();
+        self.backends[backend].stuck = None;
+        if placed == Placed::Created {
+            self.shown.created(backend, self.deps.clock.mono());
+        }
         if !self.said.is_empty() {
             self.said.goes_on(&Stopped::Workload(entry.task.key.clone()));
             let name = self.deps.backends[backend].candidate.name.clone();
@@ -164,7 +168,11 @@ impl Pipeline {
             return None;
         }
         let entry = self.book.remove(&hash)?;
-        entry.scheduled_on.filter(|_| !entry.ack_lost).map(|backend| (backend, hash))
+        if entry.ack_lost {
+            self.remember(hash, &entry);
+            return None;
+        }
+        entry.scheduled_on.map(|backend| (backend, hash))
     }
 
     /// Rejects a task: each of its messages goes to quarantine, unless the fuse says that it is
@@ -285,30 +293,46 @@ impl Pipeline {
         }
     }
 
-    /// Lets the oldest tasks of stopped workloads go when they fill half of what may be held, so
-    /// that one broken workload with a long queue does not stop the others.
-    pub(super) fn let_go(&mut self) {
+    /// Lets tasks go when those of stopped workloads and backends fill half of what may be held, so
+    /// that a broken one with a long queue does not stop the others: of workloads the oldest, of
+    /// backends the newest, so that the oldest may move to another one. Those of backends only
+    /// while another one takes tasks.
+    pub(super) fn let_go(&mut self, now: Instant) {
         let half = self.deps.settings.held / 2;
-        if self.book.held_by_workloads() <= half {
+        let mut waiting = self.book.held_by_workloads();
+        let stuck: Vec<usize> =
+            (0..self.backends.len()).filter(|&at| self.book.waiting_for(at) > 0).collect();
+        let others = (0..self.backends.len())
+            .any(|at| !stuck.contains(&at) && self.is_open(at, now) && self.takes(at) > 0);
+        if others {
+            waiting += stuck.iter().map(|at| self.book.waiting_for(*at)).sum::<usize>();
+        }
+        if waiting <= half {
             return;
         }
-        let mut stopped: Vec<(Instant, TaskHash)> = self
+        let order = |entry: &Entry| match entry.place {
+            Place::Workload(_) => Some((0, entry.since.duration_since(self.started))),
+            Place::Backend(_) if others => Some((1, now.duration_since(entry.since))),
+            _ => None,
+        };
+        let mut stopped: Vec<_> = self
             .book
             .iter()
-            .filter(|(_, entry)| matches!(entry.place, Place::Workload(_)))
-            .map(|(hash, entry)| (entry.since, *hash))
+            .filter_map(|(hash, entry)| order(entry).map(|order| (order, *hash)))
             .collect();
         stopped.sort_unstable();
         stopped.truncate((half / 4).max(1));
         tracing::warn!(
             n = stopped.len(),
-            "held tasks of stopped workloads are let go for 10 minutes"
+            "held tasks of what is stopped are let go for 10 minutes"
         );
-        let gone: Vec<Ticket> = stopped
-            .iter()
-            .filter_map(|(_, hash)| self.book.remove(hash))
-            .flat_map(|entry| entry.tickets)
-            .collect();
+        let mut gone = Vec::new();
+        for (_, hash) in stopped {
+            if let Some(entry) = self.book.remove(&hash) {
+                self.remember(hash, &entry);
+                gone.extend(entry.tickets);
+            }
+        }
         self.release(gone, LET_GO_FOR);
     }
 
@@ -327,7 +351,7 @@ impl Pipeline {
                 Some(event) = self.waits.next() => event,
                 () = tokio::time::sleep_until(deadline) => break,
             };
-            if !matches!(event, Event::FlagsDue | Event::RoomChanged { .. }) {
+            if !matches!(event, Event::LookDue | Event::RoomChanged { .. }) {
                 self.handle(event)?;
             }
         }

@@ -7,10 +7,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::ServiceError;
+use super::home::{self, Home};
 use crate::backend::Backend;
 use crate::backend::kubernetes::client::KubeApi;
 use crate::backend::kubernetes::connect::{Cluster, ConnectError, connect};
-use crate::backend::kubernetes::{self, Fatal, KubernetesBackend};
+use crate::backend::kubernetes::api::ClusterApi;
+use crate::backend::kubernetes::successive::Successive;
+use crate::backend::kubernetes::{self, Fatal};
 use crate::backend::local::{self, LocalBackend, LocalError};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -18,6 +21,7 @@ use crate::config::backends::{BackendConfig, BackendKind};
 use crate::domain::room::Room;
 use crate::flags::FlagSet;
 use crate::gate::Candidate;
+use crate::leadership::Leadership;
 use crate::pipeline::BackendBinding;
 use crate::render::{Policy, RenderError, Templates};
 
@@ -36,19 +40,26 @@ pub enum BackendError {
     /// It ran and can't go on.
     #[error("backend {0}: {1}")]
     Fatal(String, Fatal),
+    /// The folder of a scheduler without a cluster can't be used.
+    #[error("state_dir {0}: {1}")]
+    State(PathBuf, std::io::Error),
+    /// A backend that is no cluster was taken for one.
+    #[error("backend {0} is no Kubernetes namespace")]
+    NoCluster(String),
     /// This program's own path can't be found.
     #[error("backend {0}: this program's own path can't be found: {1}")]
     OwnPath(String, std::io::Error),
 }
 
 enum One {
-    Kubernetes(Arc<KubernetesBackend>),
+    Kubernetes(Arc<Successive>),
     Local(Arc<LocalBackend>),
 }
 
 /// All backends, in the order of the configuration.
 pub struct Backends {
     all: Vec<One>,
+    home: Home,
 }
 
 impl Backends {
@@ -57,11 +68,27 @@ impl Backends {
     /// # Errors
     /// The first that can't be made.
     pub async fn open(config: &Config, clock: &Arc<dyn Clock>) -> Result<Self, BackendError> {
+        let (home, mut first) = match home::backend_of(config) {
+            Some(backend) => {
+                let (one, home) = open_home(config, backend, clock).await?;
+                (home, Some(one))
+            }
+            None => (home::in_files(config, clock)?, None),
+        };
         let mut all = Vec::new();
         for backend in &config.backends {
-            all.push(open_one(config, backend, clock).await?);
+            let one = match first.take_if(|_| Some(&backend.name) == config.home.as_ref()) {
+                Some(one) => one,
+                None => open_one(config, backend, clock, &home.leadership).await?,
+            };
+            all.push(one);
         }
-        Ok(Self { all })
+        Ok(Self { all, home })
+    }
+
+    /// Who leads, the records and the controls.
+    pub fn home(&self) -> &Home {
+        &self.home
     }
 
     /// The backends and where their weights come from, for the pipeline.
@@ -126,6 +153,17 @@ impl Backends {
         parts: &mut JoinSet<Result<(), ServiceError>>,
         stop: &CancellationToken,
     ) {
+        if let Some(lock) = self.home.lock.clone() {
+            let stop = stop.clone();
+            parts.spawn(async move {
+                match stop.run_until_cancelled(lock.run()).await {
+                    None | Some(Ok(())) => Ok(()),
+                    Some(Err(error)) => {
+                        Err(ServiceError::Ended(format!("the leader's lock ({error}); it")))
+                    }
+                }
+            });
+        }
         for one in &self.all {
             let stop = stop.clone();
             match one {
@@ -149,35 +187,76 @@ impl Backends {
     }
 }
 
+/// A client for a backend's namespace.
+pub(super) async fn cluster_of(backend: &BackendConfig) -> Result<KubeApi, BackendError> {
+    let name = backend.name.to_string();
+    let BackendKind::Kubernetes { kubeconfig, context, namespace, request_timeout } = &backend.kind
+    else {
+        return Err(BackendError::NoCluster(name));
+    };
+    let cluster = Cluster { kubeconfig: kubeconfig.clone(), context: context.clone() };
+    let (client, _) = connect(&cluster).await.map_err(|e| BackendError::Connect(name, e))?;
+    Ok(KubeApi::new(client, namespace, *request_timeout))
+}
+
+async fn open_home(
+    config: &Config,
+    backend: &BackendConfig,
+    clock: &Arc<dyn Clock>,
+) -> Result<(One, Home), BackendError> {
+    let api: Arc<dyn ClusterApi> = Arc::new(cluster_of(backend).await?);
+    let kubernetes = open_kubernetes(config, backend, clock, Arc::clone(&api), None)?;
+    let term = kubernetes.current();
+    let home = Home {
+        leadership: term.leadership(),
+        records: term.records(),
+        controls: home::controls_of(api, &config.scheduler),
+        lock: None,
+    };
+    Ok((One::Kubernetes(kubernetes), home))
+}
+
+fn open_kubernetes(
+    config: &Config,
+    backend: &BackendConfig,
+    clock: &Arc<dyn Clock>,
+    api: Arc<dyn ClusterApi>,
+    home: Option<Arc<dyn Leadership>>,
+) -> Result<Arc<Successive>, BackendError> {
+    let BackendKind::Kubernetes { namespace, request_timeout, .. } = &backend.kind else {
+        return Err(BackendError::NoCluster(backend.name.to_string()));
+    };
+    let settings = kubernetes::Settings {
+        name: backend.name.clone(),
+        namespace: namespace.clone(),
+        scheduler: config.scheduler.clone(),
+        pending_limit_default: backend.limits.pending,
+        live_limit: backend.limits.live,
+        creates_per_second: backend.limits.creates_per_second.map(Into::into),
+        window: backend.limits.window,
+        request_timeout: *request_timeout,
+        retain_finished: backend.retain_finished,
+        policy: Policy { strict: config.policy.strict },
+        templates: Arc::new(templates(backend)?),
+        identity: identity(),
+        seed: rand::random(),
+        home,
+    };
+    Ok(Successive::new(api, Arc::clone(clock), settings))
+}
+
 async fn open_one(
     config: &Config,
     backend: &BackendConfig,
     clock: &Arc<dyn Clock>,
+    leadership: &Arc<dyn Leadership>,
 ) -> Result<One, BackendError> {
     let name = backend.name.to_string();
     match &backend.kind {
-        BackendKind::Kubernetes { kubeconfig, context, namespace, request_timeout } => {
-            let templates = templates(backend)?;
-            let cluster = Cluster { kubeconfig: kubeconfig.clone(), context: context.clone() };
-            let (client, _) =
-                connect(&cluster).await.map_err(|e| BackendError::Connect(name, e))?;
-            let api = Arc::new(KubeApi::new(client, namespace, *request_timeout));
-            let settings = kubernetes::Settings {
-                name: backend.name.clone(),
-                namespace: namespace.clone(),
-                scheduler: config.scheduler.clone(),
-                pending_limit_default: backend.limits.pending,
-                live_limit: backend.limits.live,
-                creates_per_second: backend.limits.creates_per_second.map(Into::into),
-                window: backend.limits.window,
-                request_timeout: *request_timeout,
-                retain_finished: backend.retain_finished,
-                policy: Policy { strict: config.policy.strict },
-                templates: Arc::new(templates),
-                identity: identity(),
-                seed: rand::random(),
-            };
-            Ok(One::Kubernetes(KubernetesBackend::new(api, Arc::clone(clock), settings)))
+        BackendKind::Kubernetes { .. } => {
+            let api = Arc::new(cluster_of(backend).await?);
+            let home = Some(Arc::clone(leadership));
+            Ok(One::Kubernetes(open_kubernetes(config, backend, clock, api, home)?))
         }
         BackendKind::Local { command, dir, jobs } => {
             let program: PathBuf =

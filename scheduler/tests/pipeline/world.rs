@@ -17,11 +17,14 @@ use katabatch::domain::task::{Task, WorkloadKey};
 use katabatch::domain::workload::*;
 use katabatch::flags::{FlagSet, FlagSource, FlagsError};
 use katabatch::gate::Candidate;
+use katabatch::gate::routes::Routes;
+use katabatch::leadership::Alone;
 use katabatch::pipeline::leases::Leases;
 use katabatch::pipeline::tally::Counts;
 use katabatch::pipeline::*;
 use katabatch::queue::Queue;
 use katabatch::queue::memory::MemoryQueue;
+use katabatch::records::InMemory;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -168,8 +171,8 @@ pub struct World {
 }
 
 pub fn world(answer: Answer, pending: usize, limit: usize, once: bool) -> World {
-    let clock: Arc<dyn Clock> =
-        Arc::new(PacedClock::starting_at("2026-03-01T00:00:00Z".parse::<Timestamp>().unwrap()));
+    let epoch: Timestamp = "2026-03-01T00:00:00Z".parse().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(PacedClock::starting_at(epoch));
     let queue = Arc::new(MemoryQueue::new("q".into(), Arc::clone(&clock)));
     let room = Room::Known(Occupancy { pending, pending_limit: limit, live: 0, live_limit: None });
     let backend = Arc::new(FakeBackend {
@@ -202,7 +205,12 @@ pub fn world(answer: Answer, pending: usize, limit: usize, once: bool) -> World 
             flags_max_age: Duration::from_secs(600),
             once,
             grace: Duration::from_secs(20),
+            spill_after: Duration::from_secs(600),
         },
+        routes: Routes::default(),
+        leadership: Arc::new(Alone { since: epoch }),
+        records: Arc::new(InMemory::default()),
+        controls: Arc::new(InMemory::default()),
         on_flags: Box::new(|_| {}),
         observer: None,
     });

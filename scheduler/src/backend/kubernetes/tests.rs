@@ -60,6 +60,7 @@ fn settings() -> Settings {
         templates: Arc::new(Templates::embedded().expect("the templates")),
         identity: "process".into(),
         seed: 7,
+        home: None,
     }
 }
 
