@@ -155,7 +155,9 @@ impl Controls {
     pub fn read(records: &BTreeMap<String, String>, now: Timestamp) -> Result<Self, String> {
         let mut controls = Self::default();
         let bad = |key: &str, error: serde_json::Error| {
-            format!("the control `{key}` can't be read: {error}; remove it, or use the version that wrote it")
+            format!(
+                "the control `{key}` can't be read: {error}; remove it, or use the version that wrote it"
+            )
         };
         let over = |mark: &Mark| mark.until.is_some_and(|until| until <= now);
         for (key, text) in records {
@@ -204,8 +206,12 @@ mod tests {
 
     fn pause(target: Target, until: Option<i64>) -> Pause {
         let at = |second| Timestamp::from_second(second).expect("a time");
-        let mark =
-            Mark { who: "ann".into(), why: "bad \"build\"".into(), at: at(0), until: until.map(at) };
+        let mark = Mark {
+            who: "ann".into(),
+            why: "bad \"build\"".into(),
+            at: at(0),
+            until: until.map(at),
+        };
         Pause { target, mark }
     }
 
@@ -245,8 +251,11 @@ mod tests {
             apply(&mut records, &[pause(Target::All, until).record().expect("a record")]);
         }
         assert_eq!(records.len(), 1);
-        assert!(controls(&records, 20).paused(
-            &WorkloadKey { command: "x".into(), job_type: "y".into() }, None).is_some());
+        assert!(
+            controls(&records, 20)
+                .paused(&WorkloadKey { command: "x".into(), job_type: "y".into() }, None)
+                .is_some()
+        );
         let mark = pause(Target::All, None).mark;
         apply(&mut records, &lost(&"gke".into(), Some(&mark)).expect("a record"));
         apply(&mut records, &[cleared(&"gke".into(), mark.at)]);

@@ -22,12 +22,12 @@ mod routing;
 mod say;
 mod settle;
 pub mod snapshot;
+mod state;
 pub mod tally;
 mod workloads;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -55,6 +55,7 @@ use fuse::Fuse;
 use in_force::InForce;
 use say::Said;
 use snapshot::Snapshot;
+use state::{BackendState, QueueState};
 use tally::Tally;
 use workloads::Workloads;
 
@@ -136,43 +137,6 @@ type LookUp = Result<BTreeMap<JobType, JobEntities>, CatalogError>;
 struct Ack {
     hash: Option<TaskHash>,
     ticket: Ticket,
-}
-
-/// One queue's state.
-#[derive(Default)]
-struct QueueState {
-    leasing: bool,
-    /// An empty answer came since the last non-empty one, and how many in a row.
-    empty_answers: u32,
-    acks: Vec<Ack>,
-    /// When gathered acks are sent, however few.
-    acks_due: Option<Instant>,
-    acking: bool,
-    ack_retry: Duration,
-}
-
-/// One backend's state.
-struct BackendState {
-    room: watch::Receiver<Room>,
-    /// Submissions under way.
-    under_way: usize,
-    /// Those among them that were not polled yet, so that the room does not count them yet.
-    unpolled: Arc<AtomicUsize>,
-    /// A change of its room is waited for.
-    awaited: bool,
-    /// Closed until then, after a deferral that stops the backend.
-    closed: Option<(Instant, Deferral)>,
-    /// Since when it takes nothing though there is something for it.
-    stuck: Option<Instant>,
-    /// When it is cleared again, while it is declared lost.
-    clear_at: Option<Instant>,
-}
-
-impl BackendState {
-    /// How many more tasks it can take, as far as is known here.
-    fn free(&self) -> usize {
-        self.room.borrow().free().saturating_sub(self.unpolled.load(Ordering::Relaxed))
-    }
 }
 
 /// The pipeline. See the module's documentation.

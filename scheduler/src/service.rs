@@ -25,7 +25,7 @@ use crate::pipeline::snapshot::Snapshot;
 use crate::pipeline::tally::{Observer, Tally};
 use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::{Queue, QueueError};
-pub use backends::{BackendError, Backends, templates};
+pub use backends::{BackendError, Backends, cluster_of as backend_cluster, templates};
 use farm_resolver::FarmResolver;
 pub use sources::{Lookups, open_flags};
 

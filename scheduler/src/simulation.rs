@@ -16,7 +16,8 @@ use std::panic::AssertUnwindSafe;
 
 use world::{World, run_to_the_end};
 
-/// How many seeds a test run takes; `KATABATCH_SEEDS` says another number.
+/// How many seeds a test run takes; `KATABATCH_SEEDS` says another number, and `KATABATCH_SEED` one
+/// to be run alone.
 const SEEDS: u64 = 1_000;
 
 /// Runs one seed on a runtime of its own; the history stands in the error.
@@ -40,8 +41,12 @@ fn run_seed(seed: u64) -> Result<(), String> {
 
 #[test]
 fn the_contract_holds_through_faults_and_crashes() {
-    let seeds = std::env::var("KATABATCH_SEEDS").ok().and_then(|n| n.parse().ok());
-    for seed in 0..seeds.unwrap_or(SEEDS) {
+    let number = |name| std::env::var(name).ok().and_then(|n| n.parse().ok());
+    let seeds = match number("KATABATCH_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("KATABATCH_SEEDS").unwrap_or(SEEDS),
+    };
+    for seed in seeds {
         if let Err(history) = run_seed(seed) {
             panic!("{history}");
         }

@@ -24,6 +24,7 @@ mod owner;
 pub mod preflight;
 pub mod records;
 mod room;
+mod select;
 mod settings;
 mod settle;
 mod sinks;

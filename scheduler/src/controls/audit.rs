@@ -46,7 +46,8 @@ impl Entry {
         let text = serde_json::to_string(self).map_err(|error| error.to_string())?;
         let keys: Vec<&String> = records.keys().filter(|key| key.starts_with(AUDIT)).collect();
         let over = (keys.len() + 1).saturating_sub(KEPT);
-        let mut changes: Vec<_> = keys.into_iter().take(over).map(|key| (key.clone(), None)).collect();
+        let mut changes: Vec<_> =
+            keys.into_iter().take(over).map(|key| (key.clone(), None)).collect();
         changes.push((self.key(), Some(text)));
         Ok(changes)
     }

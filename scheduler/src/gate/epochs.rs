@@ -40,9 +40,8 @@ pub struct Epochs {
 }
 
 fn effective(weights: &Weights) -> BTreeMap<String, f64> {
-    let of = |share: &super::Share| {
-        (share.name.to_string(), if share.off { 0.0 } else { share.weight })
-    };
+    let of =
+        |share: &super::Share| (share.name.to_string(), if share.off { 0.0 } else { share.weight });
     weights.shares.iter().map(of).collect()
 }
 

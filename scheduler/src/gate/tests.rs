@@ -39,8 +39,7 @@ fn counts(weights: &Weights, n: usize, now: Timestamp) -> Vec<usize> {
 // Case 17.
 #[test]
 fn an_integer_weight_counts_and_no_weight_falls_to_the_default_with_a_warning() {
-    let candidate =
-        Candidate { name: "k8s".into(), flag: Some("f".into()), default_weight: 0.25 };
+    let candidate = Candidate { name: "k8s".into(), flag: Some("f".into()), default_weight: 0.25 };
     let read = |value| {
         let flag = Flag { enabled: true, value, string_value: None };
         let flags = FlagSet([("f".to_owned(), flag)].into());
@@ -79,7 +78,10 @@ fn weights_fill_up_to_one_in_order() {
 fn weight_zero_is_never_chosen_and_all_zero_is_nowhere() {
     let tiny = weights(&[("k8s", 0.0), ("batch", 0.9995)]);
     assert_eq!(counts(&tiny, 3000, Timestamp::UNIX_EPOCH)[0], 0);
-    assert_eq!(weights(&[("k8s", 0.0)]).route(&hash(1), Timestamp::UNIX_EPOCH, any), Route::Nowhere);
+    assert_eq!(
+        weights(&[("k8s", 0.0)]).route(&hash(1), Timestamp::UNIX_EPOCH, any),
+        Route::Nowhere
+    );
 }
 
 #[test]
@@ -171,5 +173,61 @@ proptest! {
         }
         let share = went as f64 / f64::from(u32::try_from(tasks * slots as usize).expect("small"));
         prop_assert!((share - weight).abs() < 0.03, "{share} for {weight}");
+    }
+}
+
+mod rules {
+    use super::*;
+    use crate::domain::glob::Glob;
+    use crate::domain::task::WorkloadKey;
+    use crate::domain::workload::{Account, Isolation, Profile, Workload};
+    use crate::gate::routes::{Routes, Rule};
+    use std::time::Duration;
+
+    fn workload(job_type: &str, platform: &str, team: Option<&str>) -> Workload {
+        let labels = team.map(|team| ("team".to_owned(), team.to_owned())).into_iter().collect();
+        Workload {
+            key: WorkloadKey { command: "fuzz".into(), job_type: job_type.into() },
+            mapping: "m".into(),
+            platform: platform.into(),
+            project: None,
+            base_os_version: None,
+            image: "image".into(),
+            release: "prod".into(),
+            account: Account::Existing { name: "sa".into() },
+            isolation: Isolation::Kata,
+            duration: Duration::from_secs(60),
+            disk_gb: None,
+            profile: Profile { labels, ..Profile::default() },
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_all_its_selectors_decides() {
+        let globs = |names: &[&str]| names.iter().map(|name| Glob::new(name)).collect::<Vec<_>>();
+        let rule = |job_types: &[&str], platforms: &[&str], team: Option<&str>, to: &str| Rule {
+            job_types: globs(job_types),
+            platforms: globs(platforms),
+            labels: team.map(|team| ("team".to_owned(), Glob::new(team))).into_iter().collect(),
+            backends: vec![to.into()],
+        };
+        let routes = Routes(vec![
+            rule(&["android-*", "*_phone"], &[], None, "phones"),
+            rule(&[], &["ANDROID"], None, "emulators"),
+            rule(&["libfuzzer_*"], &["LINUX"], Some("s*"), "secret"),
+        ]);
+        let to = |job_type, platform, team| {
+            let workload = workload(job_type, platform, team);
+            routes.bound(&workload).map(|bound| bound[0].to_string())
+        };
+        assert_eq!(to("android-x", "ANDROID", None).as_deref(), Some("phones"));
+        assert_eq!(to("x_phone", "LINUX", None).as_deref(), Some("phones"));
+        assert_eq!(to("x", "ANDROID", None).as_deref(), Some("emulators"));
+        assert_eq!(to("libfuzzer_x", "LINUX", Some("secret")).as_deref(), Some("secret"));
+        assert_eq!(to("libfuzzer_x", "LINUX", Some("public")), None);
+        assert_eq!(to("libfuzzer_x", "LINUX", None), None);
+        assert_eq!(to("afl_x", "LINUX", None), None);
+        let other = Routes(vec![rule(&["a"], &[], None, "b")]);
+        assert_ne!(routes.fingerprint(), other.fingerprint());
     }
 }

@@ -62,7 +62,10 @@ impl LockFile {
         while !self.try_hold()? {
             if !std::mem::replace(&mut said, true) {
                 let lock = self.path.display().to_string();
-                tracing::warn!(lock, "nothing is created yet: another process of this scheduler leads");
+                tracing::warn!(
+                    lock,
+                    "nothing is created yet: another process of this scheduler leads"
+                );
             }
             tokio::time::sleep(AGAIN).await;
         }
@@ -89,8 +92,10 @@ mod tests {
     fn one_holds_the_lock_and_the_next_one_when_it_is_gone() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("lock");
-        let (first, second) =
-            (LockFile::new(&path, Arc::new(SystemClock)), LockFile::new(&path, Arc::new(SystemClock)));
+        let (first, second) = (
+            LockFile::new(&path, Arc::new(SystemClock)),
+            LockFile::new(&path, Arc::new(SystemClock)),
+        );
         assert!(!first.may_create() && first.since().is_none());
         assert!(first.try_hold().expect("a lock") && first.may_create());
         assert!(!second.try_hold().expect("an answer") && !second.may_create());

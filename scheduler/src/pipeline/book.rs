@@ -264,11 +264,6 @@ impl Book {
         self.len() - self.ready() - self.looked_up() - self.in_flight - self.settling
     }
 
-    /// How many wait with a workload that is not usable.
-    pub fn held_by_workloads(&self) -> usize {
-        self.by_workload.values().map(VecDeque::len).sum()
-    }
-
     /// Every task in hand, in the order of their hashes.
     pub fn iter(&self) -> impl Iterator<Item = (&TaskHash, &Entry)> {
         self.entries.iter()

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::time::Instant;
 
-use super::book::{Entry, Place};
+use super::book::{Entry, Place, Ticket};
 use super::say::Stopped;
 use super::tally::Verdict as Decided;
 use super::workloads::Known;
@@ -81,10 +81,14 @@ impl Pipeline {
     fn place(&mut self, hash: TaskHash, now: Instant) -> Option<Arc<Workload>> {
         let entry = self.book.get(&hash)?;
         let (task, tickets) = (Arc::clone(&entry.task), entry.tickets.clone());
-        let alive = |t: &super::Ticket| self.deps.queues[t.queue].leases.alive(&t.lease, now);
+        let alive = |t: &Ticket| self.deps.queues[t.queue].leases.alive(&t.lease, now);
         if !tickets.iter().any(alive) {
             // Its messages will be delivered again: never create on a lapsed lease.
             if let Some(entry) = self.book.remove(&hash) {
+                // A renewal that is on its way must not keep a lease that nobody has any more.
+                for Ticket { queue, lease, .. } in &entry.tickets {
+                    self.deps.queues[*queue].leases.drop_lease(lease);
+                }
                 self.remember(hash, &entry);
             }
             return None;

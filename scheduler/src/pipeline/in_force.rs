@@ -1,7 +1,7 @@
 //! What is in force: flags and controls as last read, the weights that follow from them once their
 //! epoch is on record, and reloads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,9 +40,12 @@ pub(super) struct InForce {
     controls: Option<(Instant, Controls)>,
     /// The epoch on record; the outer `None`: not read yet.
     recorded: Option<Option<Epochs>>,
-    /// Weights whose epoch is not on record yet.
-    pub(super) pending: Option<Weights>,
+    /// The backends that take nothing until an epoch is on record: one that is on its way, or
+    /// whose write was not answered, takes their weight away.
+    pub(super) withheld: BTreeSet<usize>,
     writing: bool,
+    /// A write was not answered: what is on record is not known until another one is.
+    in_doubt: bool,
     /// The last audit entry that was seen.
     audited: Option<String>,
 }
@@ -92,9 +95,9 @@ impl Pipeline {
             None => {}
             Some(Ok(None)) => self.in_force.recorded = Some(None),
             Some(Ok(Some(Ok(epochs)))) => self.in_force.recorded = Some(Some(epochs)),
-            Some(Ok(Some(Err(error)))) => tracing::error!(
-                "{error}; nothing is created. hint: use the version that wrote it"
-            ),
+            Some(Ok(Some(Err(error)))) => {
+                tracing::error!("{error}; nothing is created. hint: use the version that wrote it")
+            }
             Some(Err(error)) => tracing::warn!(%error, "the scheduler's records were not read"),
         }
         match flags {
@@ -110,9 +113,10 @@ impl Pipeline {
         self.publish(now);
         let leadership = Arc::clone(&self.deps.leadership);
         let leads = leadership.may_create();
+        let clock = Arc::clone(&self.deps.clock);
         let due = async move {
-            let until = tokio::time::Instant::now() + EVERY;
-            while tokio::time::Instant::now() < until {
+            let until = clock.mono() + EVERY;
+            while clock.mono() < until {
                 tokio::time::sleep(if leads { EVERY } else { LEADS_EVERY }).await;
                 if !leads && leadership.may_create() {
                     break;
@@ -130,11 +134,10 @@ impl Pipeline {
         let weights = Weights::read(&candidates, flags);
         let (routes, wall) = (self.deps.routes.fingerprint(), self.deps.clock.wall());
         match recorded {
-            Some(epochs) if epochs.is(&weights, &routes) => {
-                self.in_force.pending = None;
+            _ if self.in_force.writing => {}
+            Some(epochs) if epochs.is(&weights, &routes) && !self.in_force.in_doubt => {
                 self.use_weights(weights);
             }
-            _ if self.in_force.writing => {}
             Some(epochs) => self.record(epochs.next(&weights, &routes, wall), weights),
             None => self.record(Epochs::first(&weights, &routes, wall), weights),
         }
@@ -146,13 +149,13 @@ impl Pipeline {
             Err(error) => return tracing::error!(error, "an epoch can't be written"),
         };
         self.in_force.writing = true;
-        self.in_force.pending = Some(weights.clone());
+        let taken_away = (0..self.backends.len()).filter(|&at| !weights.takes(at));
+        self.in_force.withheld.extend(taken_away);
         let records = Arc::clone(&self.deps.records);
         let call = async move {
             let changes = [(KEY.to_owned(), Some(text))];
             let written = AssertUnwindSafe(records.write(&changes)).catch_unwind().await;
-            let result =
-                written.unwrap_or_else(|panic| Err(RecordError::Unavailable(said(panic))));
+            let result = written.unwrap_or_else(|panic| Err(RecordError::Unavailable(said(panic))));
             Event::EpochWritten { epochs, weights, result }
         };
         self.waits.push(call.boxed());
@@ -169,12 +172,16 @@ impl Pipeline {
             Ok(()) => {
                 tracing::info!(epoch = epochs.number, "a weight epoch begins");
                 self.in_force.recorded = Some(Some(epochs));
-                self.in_force.pending = None;
+                self.in_force.in_doubt = false;
+                self.in_force.withheld.clear();
                 self.use_weights(weights);
             }
             Err(error @ RecordError::Overtaken(_)) => return Err(PipelineError::Overtaken(error)),
             // The next look tries again; what the new weights take away is taken away already.
-            Err(error) => tracing::error!(%error, "new weights can't be used yet"),
+            Err(error) => {
+                self.in_force.in_doubt = true;
+                tracing::error!(%error, "new weights can't be used yet");
+            }
         }
         Ok(())
     }
@@ -216,7 +223,8 @@ impl Pipeline {
         for pause in before.pauses.iter().filter(|pause| !controls.pauses.contains(pause)) {
             tracing::info!("the pause of {} is over", pause.target);
         }
-        for (name, mark) in controls.lost.iter().filter(|(name, _)| !before.lost.contains_key(*name))
+        for (name, mark) in
+            controls.lost.iter().filter(|(name, _)| !before.lost.contains_key(*name))
         {
             tracing::warn!("backend {name} was declared lost {mark}");
         }

@@ -51,9 +51,12 @@ impl Pipeline {
         let why = |kind, detail: String| Deferral::new(Scope::Backend, kind, detail, WOKEN);
         let name = self.name_of(at);
         if let Some(pause) = self.in_force.controls().and_then(|c| c.backend_paused(name)) {
-            return Some(why(HoldKind::Paused, format!("{} is paused {}", pause.target, pause.mark)));
+            return Some(why(
+                HoldKind::Paused,
+                format!("{} is paused {}", pause.target, pause.mark),
+            ));
         }
-        if self.in_force.pending.as_ref().is_some_and(|next| !next.takes(at)) {
+        if self.in_force.withheld.contains(&at) {
             let detail = format!("backend {name} loses its weight");
             return Some(why(HoldKind::NoBackend, detail));
         }
@@ -149,9 +152,8 @@ impl Pipeline {
     /// Whether the backend that a task waits for has been full or broken for long enough.
     pub(super) fn may_spill(&self, entry: &Entry, now: Instant) -> bool {
         let Some((at, since)) = entry.blocked else { return false };
-        let long = |since: Instant| {
-            now.saturating_duration_since(since) >= self.deps.settings.spill_after
-        };
+        let long =
+            |since: Instant| now.saturating_duration_since(since) >= self.deps.settings.spill_after;
         long(since) || self.backends[at].stuck.is_some_and(long)
     }
 
@@ -213,7 +215,9 @@ impl Pipeline {
             Ok(jobs) => {
                 tracing::warn!(backend = %name, jobs, "unfinished Jobs of a lost backend were deleted");
             }
-            Err(why) => tracing::info!(backend = %name, "lost, and can't be cleared: {}", why.detail),
+            Err(why) => {
+                tracing::info!(backend = %name, "lost, and can't be cleared: {}", why.detail)
+            }
         }
     }
 

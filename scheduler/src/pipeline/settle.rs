@@ -293,33 +293,36 @@ impl Pipeline {
         }
     }
 
-    /// Lets tasks go when those of stopped workloads and backends fill half of what may be held, so
-    /// that a broken one with a long queue does not stop the others: of workloads the oldest, of
+    /// Lets tasks go when those of what is stopped fill half of what may be held, so that a broken
+    /// workload or backend with a long queue does not stop the others: of workloads the oldest, of
     /// backends the newest, so that the oldest may move to another one. Those of backends only
     /// while another one takes tasks.
     pub(super) fn let_go(&mut self, now: Instant) {
         let half = self.deps.settings.held / 2;
-        let mut waiting = self.book.held_by_workloads();
-        let stuck: Vec<usize> =
-            (0..self.backends.len()).filter(|&at| self.book.waiting_for(at) > 0).collect();
-        let others = (0..self.backends.len())
-            .any(|at| !stuck.contains(&at) && self.is_open(at, now) && self.takes(at) > 0);
-        if others {
-            waiting += stuck.iter().map(|at| self.book.waiting_for(*at)).sum::<usize>();
-        }
-        if waiting <= half {
+        if self.book.held() <= half {
             return;
         }
-        let order = |entry: &Entry| match entry.place {
+        let open: Vec<bool> = (0..self.backends.len())
+            .map(|at| self.is_open(at, now) && self.takes(at) > 0)
+            .collect();
+        let others = open.contains(&true);
+        let order = |entry: &Entry| match &entry.place {
             Place::Workload(_) => Some((0, entry.since.duration_since(self.started))),
-            Place::Backend(_) if others => Some((1, now.duration_since(entry.since))),
+            Place::Backend(at) if others && open.get(*at) == Some(&false) => {
+                Some((1, now.duration_since(entry.since)))
+            }
+            Place::Until(_) if others => {
+                let elsewhere = entry.held.as_ref().map(|held| held.0);
+                (elsewhere == Some(HoldKind::ElsewhereUnknown))
+                    .then(|| (1, now.duration_since(entry.since)))
+            }
             _ => None,
         };
-        let mut stopped: Vec<_> = self
-            .book
-            .iter()
-            .filter_map(|(hash, entry)| order(entry).map(|order| (order, *hash)))
-            .collect();
+        let waiting = self.book.iter().filter_map(|(hash, entry)| Some((order(entry)?, *hash)));
+        let mut stopped: Vec<_> = waiting.collect();
+        if stopped.len() <= half {
+            return;
+        }
         stopped.sort_unstable();
         stopped.truncate((half / 4).max(1));
         tracing::warn!(

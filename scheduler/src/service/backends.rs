@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 use super::ServiceError;
 use super::home::{self, Home};
 use crate::backend::Backend;
+use crate::backend::kubernetes::api::ClusterApi;
 use crate::backend::kubernetes::client::KubeApi;
 use crate::backend::kubernetes::connect::{Cluster, ConnectError, connect};
-use crate::backend::kubernetes::api::ClusterApi;
 use crate::backend::kubernetes::successive::Successive;
 use crate::backend::kubernetes::{self, Fatal};
 use crate::backend::local::{self, LocalBackend, LocalError};
@@ -188,7 +188,10 @@ impl Backends {
 }
 
 /// A client for a backend's namespace.
-pub(super) async fn cluster_of(backend: &BackendConfig) -> Result<KubeApi, BackendError> {
+///
+/// # Errors
+/// It is no cluster, or has no usable kubeconfig.
+pub async fn cluster_of(backend: &BackendConfig) -> Result<KubeApi, BackendError> {
     let name = backend.name.to_string();
     let BackendKind::Kubernetes { kubeconfig, context, namespace, request_timeout } = &backend.kind
     else {

@@ -85,6 +85,9 @@ impl Records for ConfigMapRecords {
                 Err(error) => return Err(self.fault(&error)),
             }
         }
-        Err(RecordError::Unavailable(format!("ConfigMap {} changes all the time: {last}", self.name)))
+        Err(RecordError::Unavailable(format!(
+            "ConfigMap {} changes all the time: {last}",
+            self.name
+        )))
     }
 }

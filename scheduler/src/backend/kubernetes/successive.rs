@@ -41,8 +41,7 @@ impl Successive {
     /// A backend as [`KubernetesBackend::new`] makes it. Without [`Settings::home`] it is the home
     /// namespace's itself, which has one term.
     pub fn new(api: Arc<dyn ClusterApi>, clock: Arc<dyn Clock>, settings: Settings) -> Arc<Self> {
-        let first =
-            KubernetesBackend::new(Arc::clone(&api), Arc::clone(&clock), settings.clone());
+        let first = KubernetesBackend::new(Arc::clone(&api), Arc::clone(&clock), settings.clone());
         let room = watch::Sender::new(first.room().borrow().clone());
         Arc::new(Self {
             name: settings.name.clone(),

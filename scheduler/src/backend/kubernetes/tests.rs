@@ -7,6 +7,7 @@ mod creating;
 mod leader;
 mod lifecycle;
 mod limits;
+mod records;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
