@@ -33,7 +33,8 @@ pub struct Epochs {
     pub first: Timestamp,
     /// What each backend gets; a flag that is off counts as 0.
     pub weights: BTreeMap<String, f64>,
-    /// What pins job types to backends, in a form that differs where the rules do.
+    /// What else decides where a task goes (rules, lost backends), in a form that differs where they
+    /// do.
     pub routes: String,
     /// When a backend that has no weight now had one last.
     pub had: BTreeMap<String, Timestamp>,

@@ -177,7 +177,6 @@ proptest! {
 }
 
 mod rules {
-    use super::*;
     use crate::domain::glob::Glob;
     use crate::domain::task::WorkloadKey;
     use crate::domain::workload::{Account, Isolation, Profile, Workload};

@@ -132,7 +132,11 @@ impl Pipeline {
         let Some(recorded) = &self.in_force.recorded else { return };
         let candidates: Vec<_> = self.deps.backends.iter().map(|b| b.candidate.clone()).collect();
         let weights = Weights::read(&candidates, flags);
-        let (routes, wall) = (self.deps.routes.fingerprint(), self.deps.clock.wall());
+        // A lost backend's tasks go elsewhere, as if the weights had changed.
+        let lost = self.in_force.controls().into_iter().flat_map(|controls| controls.lost.keys());
+        let lost: Vec<&str> = lost.map(String::as_str).collect();
+        let routes = format!("{} {}", self.deps.routes.fingerprint(), lost.join(" "));
+        let wall = self.deps.clock.wall();
         match recorded {
             _ if self.in_force.writing => {}
             Some(epochs) if epochs.is(&weights, &routes) && !self.in_force.in_doubt => {

@@ -20,7 +20,7 @@ fn making() -> Answer {
 }
 
 fn two() -> Vec<Arc<FakeBackend>> {
-    vec![backend("one", making(), 0, 1000), backend("two", making(), 0, 1000)]
+    vec![backend("one", making(), 0, 100_000), backend("two", making(), 0, 100_000)]
 }
 
 fn kept(weights: &[(&str, f64)]) -> Kept {

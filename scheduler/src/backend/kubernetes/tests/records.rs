@@ -3,8 +3,7 @@
 use super::super::fake::{Fault, Verb};
 use super::super::successive::Successive;
 use super::*;
-use crate::leadership::Leadership;
-use crate::records::{RecordError, Records as _};
+use crate::records::RecordError;
 
 fn set(key: &str, value: &str) -> (String, Option<String>) {
     (key.to_owned(), Some(value.to_owned()))
