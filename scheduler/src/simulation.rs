@@ -18,7 +18,7 @@ use world::{World, run_to_the_end};
 
 /// How many seeds a test run takes; `KATABATCH_SEEDS` says another number, and `KATABATCH_SEED` one
 /// to be run alone.
-const SEEDS: u64 = 1_000;
+const SEEDS: u64 = 500;
 
 /// Runs one seed on a runtime of its own; the history stands in the error.
 fn run_seed(seed: u64) -> Result<(), String> {
