@@ -72,7 +72,9 @@ pub async fn each_task_runs_once_over_three_backends_whatever_happens(case: Case
     until_more_than(&site, 80).await?;
     first.kill().await?;
 
+    let before = away.jobs().await?.len();
     let second = site.run("second")?;
+    until_more_than(&away, before).await?;
     until_more_than(&site, 120).await?;
     let dropped = away.proxy.push(Rule::new(Action::DropBefore));
     away.proxy.cut_watches();
