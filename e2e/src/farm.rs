@@ -133,6 +133,31 @@ impl Farm {
         fs::rename(next, self.dir().join("flags.yaml")).context("replace the flags")
     }
 
+    /// Replaces top-level keys of the configuration.
+    ///
+    /// # Errors
+    /// When the file can't be read or written.
+    pub fn configure(&self, keys: &Value) -> Result<()> {
+        let text = fs::read_to_string(self.config()).context("read the configuration")?;
+        let mut config: Value = serde_json::from_str(&text).context("read the configuration")?;
+        merge(&mut config, keys);
+        fs::write(self.config(), config.to_string()).context("write the configuration")
+    }
+
+    /// Replaces the flags: numbers by name.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn set_flags(&self, values: &[(&str, f64)]) -> Result<()> {
+        let flag = |(name, value): &(&str, f64)| {
+            ((*name).to_owned(), json!({ "enabled": true, "value": value }))
+        };
+        let flags: serde_json::Map<String, Value> = values.iter().map(flag).collect();
+        let next = self.dir().join("flags.next");
+        fs::write(&next, Value::from(flags).to_string()).context("write the flags")?;
+        fs::rename(next, self.dir().join("flags.yaml")).context("replace the flags")
+    }
+
     /// Puts `count` fuzzing tasks of the first job type, numbered from zero.
     ///
     /// # Errors

@@ -13,6 +13,8 @@ mod commands;
 mod crash;
 #[path = "service/finished.rs"]
 mod finished;
+#[path = "service/gate.rs"]
+mod gate;
 #[path = "service/jobs.rs"]
 mod jobs;
 #[path = "service/memory.rs"]
@@ -61,6 +63,8 @@ fn main() -> Result<ExitCode> {
     let suite = suite! {
         watches::a_silent_watch_is_given_up_and_nothing_is_over,
         crash::a_killed_scheduler_goes_on_and_makes_each_job_once,
+        gate::each_task_runs_once_over_three_backends_whatever_happens,
+        gate::a_pause_holds_and_a_cancel_deletes,
         memory::ten_thousand_pending_pods_fit_in_little_memory,
         crash::an_api_server_that_was_away_loses_nothing,
         crash::a_killed_scheduler_that_tidies_up_makes_no_job_twice,

@@ -18,6 +18,7 @@ pub mod profile_layer;
 pub mod profiles;
 pub mod project_yaml;
 pub mod queues;
+mod routes;
 pub mod watch;
 
 use std::collections::BTreeMap;
@@ -25,7 +26,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::domain::name::is_dns_label;
+use crate::domain::name::{BackendName, is_dns_label};
+use crate::gate::routes::Routes;
 pub use crate::located::problem::{ConfigErrors, Problem};
 use crate::located::reading::{Field, Reading, Section};
 use accounts::AccountsConfig;
@@ -51,6 +53,13 @@ pub struct Config {
     pub queues: Vec<QueueConfig>,
     /// Where tasks go; at least one, names unique, in the order in which weights are filled.
     pub backends: Vec<BackendConfig>,
+    /// The backend whose namespace holds the leader's Lease and the scheduler's records; `None`
+    /// where no backend is a cluster.
+    pub home: Option<BackendName>,
+    /// Where a scheduler without any cluster keeps its lock, its records and its controls.
+    pub state_dir: PathBuf,
+    /// What binds job types to backends, before any weight.
+    pub routes: Routes,
     /// Where job types are looked up.
     pub catalog: CatalogConfig,
     /// Where flags come from.
@@ -78,6 +87,8 @@ pub struct Limits {
     pub held: usize,
     /// How long a lease runs; it is renewed well before.
     pub lease: Duration,
+    /// How long a full or broken backend is waited for before its tasks may go to another one.
+    pub spill_after: Duration,
 }
 
 impl Config {
@@ -135,6 +146,7 @@ fn read(top: Section<'_>, base: &Path) -> Config {
 fn read_sections(top: &Section<'_>, base: &Path) -> Config {
     let policy = top.set("policy").and_then(|f| Policy::read(&f)).unwrap_or_default();
     let exceptions = policy.host_network_exceptions.clone();
+    let backends = backends::read(top.get("backends"), base);
     Config {
         scheduler: top.get("scheduler").and_then(|f| scheduler(&f)).unwrap_or("default".into()),
         farm_dir: top
@@ -142,7 +154,13 @@ fn read_sections(top: &Section<'_>, base: &Path) -> Config {
             .and_then(|f| farm_dir(&f, base))
             .unwrap_or_else(|| base.join("clusterfuzz-config")),
         queues: queues::read(top.get("queues"), base),
-        backends: backends::read(top.get("backends"), base),
+        home: routes::home(top.set("home"), &backends),
+        state_dir: top
+            .set("state_dir")
+            .and_then(|f| path(&f, base))
+            .unwrap_or_else(|| base.join("state")),
+        routes: routes::read(top.set("routes"), &backends),
+        backends,
         catalog: CatalogConfig::read(top.set("catalog"), base),
         flags: FlagsConfig::read(top.set("flags"), base),
         outputs: top.set("outputs").and_then(|f| outputs::read(&f)),
@@ -214,7 +232,11 @@ fn places(field: &Field<'_>, base: &Path) -> Vec<PathBuf> {
 }
 
 fn limits(field: Option<Field<'_>>) -> Limits {
-    let mut limits = Limits { held: 1_000, lease: Duration::from_secs(60) };
+    let mut limits = Limits {
+        held: 1_000,
+        lease: Duration::from_secs(60),
+        spill_after: Duration::from_secs(600),
+    };
     let Some(section) = field.and_then(|f| f.section()) else { return limits };
     if let Some(held) = section.get("held").and_then(|f| f.whole(1..=1_000_000_usize)) {
         limits.held = held;
@@ -228,6 +250,9 @@ fn limits(field: Option<Field<'_>>) -> Limits {
         } else {
             field.fault("is out of range", "write 10s to 10m");
         }
+    }
+    if let Some(spill_after) = section.get("spill_after").and_then(|f| above_zero(&f)) {
+        limits.spill_after = spill_after;
     }
     section.finish();
     limits

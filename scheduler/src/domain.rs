@@ -4,6 +4,7 @@
 //! backend's API (a Kubernetes Job, a Batch job) stays out.
 
 pub mod end;
+pub mod glob;
 pub mod input_url;
 pub mod machines;
 pub mod message;

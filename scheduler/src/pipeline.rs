@@ -11,25 +11,29 @@
 mod book;
 mod deps;
 mod dispatch;
+mod elsewhere;
 mod fuse;
 mod in_force;
 mod intake;
 pub mod leases;
 mod look_up;
 pub mod resolve;
+mod routing;
 mod say;
 mod settle;
+pub mod snapshot;
+mod state;
 pub mod tally;
 mod workloads;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -40,13 +44,18 @@ use crate::domain::name::{JobType, TaskHash};
 use crate::domain::outcome::{Deferral, HoldKind, Outcome, Rejection};
 use crate::domain::room::Room;
 use crate::domain::task::WorkloadKey;
-use crate::flags::{FlagSet, FlagsError};
+use crate::flags::FlagSet;
 use crate::gate::Weights;
+use crate::gate::epochs::Epochs;
 use crate::queue::{Delivery, QueueError};
+use crate::records::RecordError;
 use book::{Book, Ticket};
 pub use deps::{BackendBinding, Deps, Ended, PipelineError, QueueBinding, Resolver, Settings};
 use fuse::Fuse;
+use in_force::InForce;
 use say::Said;
+use snapshot::Snapshot;
+use state::{BackendState, QueueState};
 use tally::Tally;
 use workloads::Workloads;
 
@@ -73,8 +82,18 @@ enum Event {
         fresh: bool,
         result: LookUp,
     },
-    Flags(Result<FlagSet, FlagsError>),
-    FlagsDue,
+    InForce(Box<in_force::Look>),
+    LookDue,
+    EpochWritten {
+        epochs: Epochs,
+        weights: Weights,
+        result: Result<(), RecordError>,
+    },
+    Cleared {
+        at: usize,
+        cleared: Result<usize, Deferral>,
+    },
+    Noted,
     Submitted {
         backend: usize,
         tasks: Vec<TaskHash>,
@@ -93,8 +112,9 @@ enum Event {
     },
     Located {
         hash: TaskHash,
-        why: Rejection,
-        found: Result<Option<usize>, Deferral>,
+        asked: Vec<usize>,
+        then: elsewhere::Then,
+        found: Result<Option<usize>, (usize, Deferral)>,
     },
     Released {
         queue: usize,
@@ -121,41 +141,6 @@ struct Ack {
     ticket: Ticket,
 }
 
-/// One queue's state.
-#[derive(Default)]
-struct QueueState {
-    leasing: bool,
-    /// An empty answer came since the last non-empty one, and how many in a row.
-    empty_answers: u32,
-    acks: Vec<Ack>,
-    /// When gathered acks are sent, however few.
-    acks_due: Option<Instant>,
-    acking: bool,
-    ack_retry: Duration,
-    /// When it was last said that it is unavailable, and why; none while it is not.
-    away: Option<(Instant, String)>,
-}
-
-/// One backend's state.
-struct BackendState {
-    room: watch::Receiver<Room>,
-    /// Submissions under way.
-    under_way: usize,
-    /// Those among them that were not polled yet, so that the room does not count them yet.
-    unpolled: Arc<AtomicUsize>,
-    /// A change of its room is waited for.
-    awaited: bool,
-    /// Closed until then, after a deferral that stops the backend.
-    closed: Option<(Instant, Deferral)>,
-}
-
-impl BackendState {
-    /// How many more tasks it can take, as far as is known here.
-    fn free(&self) -> usize {
-        self.room.borrow().free().saturating_sub(self.unpolled.load(Ordering::Relaxed))
-    }
-}
-
 /// The pipeline. See the module's documentation.
 pub struct Pipeline {
     deps: Deps,
@@ -165,6 +150,12 @@ pub struct Pipeline {
     fuse: Fuse,
     flags: Option<(Instant, FlagSet)>,
     weights: Weights,
+    in_force: InForce,
+    /// Where tasks may be that left undone; and up to when that was forgotten.
+    left: elsewhere::Left,
+    forgot: Option<Timestamp>,
+    next_spill_look: Instant,
+    shown: snapshot::Shown,
     queues: Vec<QueueState>,
     backends: Vec<BackendState>,
     calls: FuturesUnordered<BoxFuture<'static, Event>>,
@@ -175,6 +166,7 @@ pub struct Pipeline {
     /// The resolver's generation that the known workloads are of.
     generation: u64,
     stopping: bool,
+    started: Instant,
     last_progress: Instant,
 }
 
@@ -187,11 +179,16 @@ impl Pipeline {
             unpolled: Arc::default(),
             awaited: false,
             closed: None,
+            stuck: None,
+            clear_at: None,
         });
         Self {
             backends: backends.collect(),
             queues: deps.queues.iter().map(|_| QueueState::default()).collect(),
+            started: deps.clock.mono(),
             last_progress: deps.clock.mono(),
+            next_spill_look: deps.clock.mono(),
+            shown: snapshot::Shown::new(deps.backends.len()),
             deps,
             tally: Arc::default(),
             book: Book::default(),
@@ -199,6 +196,9 @@ impl Pipeline {
             fuse: Fuse::default(),
             flags: None,
             weights: Weights::default(),
+            in_force: InForce::default(),
+            left: BTreeMap::new(),
+            forgot: None,
             calls: FuturesUnordered::new(),
             waits: FuturesUnordered::new(),
             looking_up: false,
@@ -213,13 +213,18 @@ impl Pipeline {
         Arc::clone(&self.tally)
     }
 
+    /// What is in force and how it comes out, anew every two seconds while it runs.
+    pub fn snapshot(&self) -> watch::Receiver<Snapshot> {
+        self.shown.subscribe()
+    }
+
     /// Runs until told to stop, or with `once` until the queues are drained. Told to stop, it takes
     /// no more, waits for what is under way (at most the grace), and gives back the rest.
     ///
     /// # Errors
     /// When a queue is broken; all that it had in hand then comes back when its leases lapse.
     pub async fn run(&mut self, shutdown: CancellationToken) -> Result<Ended, PipelineError> {
-        self.read_flags();
+        self.look_at_all();
         loop {
             self.step(&shutdown).await?;
             if shutdown.is_cancelled() {
@@ -242,7 +247,7 @@ impl Pipeline {
         let now = self.deps.clock.mono();
         self.wake(now);
         self.dispatch(now);
-        self.let_go();
+        self.let_go(now);
         self.look_up();
         self.start_acks(now);
         self.await_rooms();
@@ -278,8 +283,13 @@ impl Pipeline {
             Event::LookedUp { keys, fresh, result } => {
                 self.looked_up(&keys, fresh, &result, now);
             }
-            Event::Flags(result) => self.flags_read(result, now),
-            Event::FlagsDue => self.read_flags(),
+            Event::InForce(look) => self.looked_at_all(*look, now),
+            Event::LookDue => self.look_at_all(),
+            Event::EpochWritten { epochs, weights, result } => {
+                self.epoch_written(epochs, weights, result)?;
+            }
+            Event::Cleared { at, cleared } => self.cleared(at, cleared),
+            Event::Noted => {}
             Event::Submitted { backend, tasks, outcomes } => {
                 self.last_progress = now;
                 self.submitted(backend, &tasks, outcomes, now);
@@ -290,7 +300,9 @@ impl Pipeline {
                 self.last_progress = now;
                 self.quarantined(hash, &ticket, &why, result, now);
             }
-            Event::Located { hash, why, found } => self.located(hash, &why, found, now),
+            Event::Located { hash, asked, then, found } => {
+                self.located(hash, &asked, &then, found, now);
+            }
             Event::Released { queue, tickets } => self.released(queue, &tickets),
             Event::RoomChanged { backend, room } => {
                 self.backends[backend].room = room;
@@ -305,7 +317,9 @@ impl Pipeline {
             self.book.waiting_workloads().filter_map(|key| self.workloads.held_until(key)).min();
         let closed = self.backends.iter().filter_map(|b| b.closed.as_ref().map(|c| c.0)).min();
         let acks = self.queues.iter().filter_map(|queue| queue.acks_due).min();
-        let times = [self.book.next_time(), workloads, closed, acks];
+        let waits = (0..self.backends.len()).any(|at| self.book.waiting_for(at) > 0);
+        let spill = (waits && self.backends.len() > 1).then_some(self.next_spill_look);
+        let times = [self.book.next_time(), workloads, closed, acks, spill];
         let next = times.into_iter().flatten().min();
         let latest = now + if self.deps.settings.once { LEASE_WAIT } else { ONCE_PATIENCE };
         next.map_or(latest, |next| next.min(latest))
@@ -330,7 +344,7 @@ impl Pipeline {
     fn await_rooms(&mut self) {
         for backend in 0..self.backends.len() {
             let state = &self.backends[backend];
-            if !state.awaited && (state.free() < PLENTY || self.book.waits_for(backend)) {
+            if !state.awaited && (state.free() < PLENTY || self.book.waiting_for(backend) > 0) {
                 self.await_room(backend);
             }
         }

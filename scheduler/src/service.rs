@@ -6,6 +6,7 @@
 mod backends;
 mod cloud_storage;
 mod farm_resolver;
+pub mod home;
 mod identities;
 mod object_files;
 pub mod queues;
@@ -27,10 +28,11 @@ use crate::config::watch::{Reload, Sources, Watched};
 use crate::gcp::credentials::Credentials;
 use crate::gcp::storage::StorageError;
 use crate::pipeline::leases::Leases;
+use crate::pipeline::snapshot::Snapshot;
 use crate::pipeline::tally::{Observer, Tally};
 use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::{Queue, QueueError};
-pub use backends::{BackendError, Backends, cluster_of, templates};
+pub use backends::{BackendError, Backends, api_of, cluster_of, templates};
 use cloud_storage::Layers;
 use farm_resolver::FarmResolver;
 pub use identities::Identities;
@@ -151,7 +153,12 @@ impl Service {
             flags: lookups.flags(),
             resolver: FarmResolver::over(Arc::clone(&loaded)),
             backends: backends.bindings(&now.config, &layers),
+            routes: now.config.routes.clone(),
+            leadership: Arc::clone(&backends.home().leadership),
+            records: Arc::clone(&backends.home().records),
+            controls: Arc::clone(&backends.home().controls),
             settings: Settings {
+                spill_after: now.config.limits.spill_after,
                 held: now.config.limits.held,
                 flags_max_age: now.config.flags.max_age,
                 once: options.once,
@@ -176,6 +183,11 @@ impl Service {
     /// The counts, readable while it runs.
     pub fn tally(&self) -> Arc<Tally> {
         self.pipeline.tally()
+    }
+
+    /// What is in force and how it comes out, as it changes.
+    pub fn snapshot(&self) -> tokio::sync::watch::Receiver<Snapshot> {
+        self.pipeline.snapshot()
     }
 
     /// The backends.
@@ -334,6 +346,9 @@ fn needs_restart(before: &Loaded, after: &Loaded) -> bool {
         || before.flags != after.flags
         || before.outputs != after.outputs
         || before.scheduler != after.scheduler
+        || before.routes != after.routes
+        || before.home != after.home
+        || before.state_dir != after.state_dir
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use katabatch::domain::machines::{Machines, Region};
 use katabatch::domain::room::Room;
 use katabatch::domain::task::Task;
 use katabatch::domain::workload::{Account, Isolation, Profile, Workload};
+use katabatch::leadership::Alone;
 use katabatch::queue::spool::Spool;
 use katabatch::records::{InMemory, Records};
 use katabatch_e2e::batch::Batch;
@@ -125,7 +126,13 @@ pub async fn inside(batch: &Batch, regions: &[&str], timeout: Duration) -> Resul
     };
     let api = Arc::new(RestApi::new(batch.url(), None, timeout)?);
     let clock = Arc::new(SystemClock);
-    let backend = GcpBatch::new(api, Arc::clone(&records), clock, Arc::new(|| true), settings);
+    let backend = GcpBatch::new(
+        api,
+        Arc::clone(&records),
+        clock,
+        Arc::new(Alone { since: jiff::Timestamp::UNIX_EPOCH }),
+        settings,
+    );
     let stop = CancellationToken::new();
     let running = Arc::clone(&backend);
     tokio::spawn({

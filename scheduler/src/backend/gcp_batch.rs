@@ -45,6 +45,7 @@ use crate::domain::outcome::{Deferral, HoldKind, Outcome, Scope};
 use crate::domain::room::Room;
 use crate::domain::task::Task;
 use crate::domain::workload::Workload;
+use crate::leadership::Leadership;
 use crate::records::{RecordError, Records};
 use api::Api;
 use ledger::{Ledger, Standing};
@@ -79,16 +80,13 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// Whether this process may create now: asked right before each request that makes a job.
-pub type MayCreate = Arc<dyn Fn() -> bool + Send + Sync>;
-
 /// Tasks as tasks of GCP Batch jobs.
 pub struct GcpBatch {
     settings: Settings,
     api: Arc<dyn Api>,
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
-    may_create: MayCreate,
+    leadership: Arc<dyn Leadership>,
     state: Mutex<State>,
     /// One write at a time; when the last good one began.
     writing: tokio::sync::Mutex<Option<Instant>>,
@@ -136,7 +134,7 @@ impl GcpBatch {
         api: Arc<dyn Api>,
         records: Arc<dyn Records>,
         clock: Arc<dyn Clock>,
-        may_create: MayCreate,
+        leadership: Arc<dyn Leadership>,
         settings: Settings,
     ) -> Arc<Self> {
         let mut ledger = Ledger::new(Keys::of(&settings.name));
@@ -164,7 +162,7 @@ impl GcpBatch {
             api,
             records,
             clock,
-            may_create,
+            leadership,
         })
     }
 
@@ -316,6 +314,15 @@ impl Backend for GcpBatch {
                     }
                 }
             }
+        }
+    }
+
+    fn knows(&self, task: &Task) -> Option<bool> {
+        let state = self.state();
+        match state.ledger.standing(Mark::of(&task.hash)) {
+            Standing::Placed => Some(true),
+            Standing::Free => matches!(self.room_now(&state), Room::Known(_)).then_some(false),
+            Standing::Bound(_) => None,
         }
     }
 

@@ -107,6 +107,14 @@ impl Backend for Outputs {
         Ok(self.inner.has(task).await? || self.is_done(task).await?)
     }
 
+    fn knows(&self, task: &Task) -> Option<bool> {
+        self.inner.knows(task)
+    }
+
+    async fn clear(&self) -> Result<usize, Deferral> {
+        self.inner.clear().await
+    }
+
     fn acked(&self, tasks: &[TaskHash]) {
         self.inner.acked(tasks);
     }

@@ -128,6 +128,14 @@ impl Backend for Signing {
         self.inner.has(task).await
     }
 
+    fn knows(&self, task: &Task) -> Option<bool> {
+        self.inner.knows(task)
+    }
+
+    async fn clear(&self) -> Result<usize, Deferral> {
+        self.inner.clear().await
+    }
+
     fn acked(&self, tasks: &[TaskHash]) {
         self.inner.acked(tasks);
     }

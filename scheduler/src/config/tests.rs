@@ -194,3 +194,27 @@ fn a_change_of_any_file_that_was_read_is_a_new_state_and_a_broken_one_is_not() {
     write("one/batch/batch.yaml", "mapping: {}\n");
     assert_eq!(watched.poll(), watch::Reload::Unchanged);
 }
+
+#[test]
+fn routes_and_home_name_backends_that_are_there() {
+    let backends = "apiVersion: katabatch.dev/v1alpha1\nbackends:\n\
+                    - {name: here, local: {command: [w]}}\n- {name: a, kubernetes: {namespace: x}}\n\
+                    - {name: b, kubernetes: {namespace: y}}\n";
+    let home =
+        |more: &str| parse(&format!("{backends}{more}")).map(|c| c.home.map(|h| h.to_string()));
+    assert_eq!(home("").expect("read").as_deref(), Some("a"), "the first cluster");
+    assert_eq!(home("home: b\n").expect("read").as_deref(), Some("b"));
+    check(
+        &format!("{backends}home: here\n"),
+        &["k.yaml:6: home: backend `here` is no Kubernetes namespace; name one that is, or leave \
+           the key out"],
+    );
+    check(
+        &format!("{backends}routes:\n- {{job_types: [x], backends: [c]}}\n- {{backends: [a]}}\n"),
+        &[
+            "k.yaml:7: routes[0].backends[0]: no backend is called `c`; there are here, a, b",
+            "k.yaml:8: routes[1]: says of no task that it is about it; give job_types, platforms \
+             or labels",
+        ],
+    );
+}

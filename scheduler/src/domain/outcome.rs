@@ -151,6 +151,12 @@ kinds! {
         RegionsFull = "regions_full",
         /// No backend has a weight above zero.
         NoBackend = "no_backend",
+        /// Somebody has paused it.
+        Paused = "paused",
+        /// It is bound to backends of which none has a weight.
+        Bound = "bound",
+        /// It may have been created on another backend, which can't be asked now.
+        ElsewhereUnknown = "elsewhere_unknown",
         /// The job type belongs to Swarming.
         Swarming = "swarming",
         /// The input URL is not valid yet.
@@ -200,6 +206,7 @@ impl HoldKind {
                     | Self::StorageUnavailable
                     | Self::WebhookFailed
                     | Self::CatalogUnread
+                    | Self::ElsewhereUnknown
                     | Self::Panicked
             )
     }

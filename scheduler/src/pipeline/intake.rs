@@ -36,7 +36,7 @@ pub(super) fn budget(free: usize, ready: usize, held: usize, may_hold: usize) ->
 impl Pipeline {
     /// Starts calls for messages where there is room for them.
     pub(super) fn take_in(&mut self, now: Instant) {
-        if self.fuse.blown() || self.usable_flags(now).is_none() {
+        if self.fuse.blown() || !self.may_work(now) {
             return;
         }
         let idle: Vec<usize> =
@@ -70,13 +70,8 @@ impl Pipeline {
 
     /// The room of all backends that may get tasks now.
     fn free(&self, now: Instant) -> usize {
-        let open = |at: usize| {
-            let share = self.weights.shares.get(at);
-            share.is_some_and(|share| share.weight > 0.0 && !share.off)
-                && self.closed(at, now).is_none()
-        };
         (0..self.backends.len())
-            .filter(|&at| open(at))
+            .filter(|&at| self.is_open(at, now))
             .map(|at| self.backends[at].free())
             .fold(0, usize::saturating_add)
     }
@@ -165,7 +160,10 @@ impl Pipeline {
         match decoded {
             Ok(Decoded::Task(task)) => {
                 let hash = task.hash;
-                let (replaced, _) = self.book.take_in(*task, ticket.clone(), now);
+                let (replaced, new) = self.book.take_in(*task, ticket.clone(), now);
+                if new {
+                    self.recall(&hash);
+                }
                 if let Some(old) = replaced {
                     self.deps.queues[queue].leases.drop_lease(&old);
                 }

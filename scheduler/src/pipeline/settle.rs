@@ -12,7 +12,7 @@ use futures::FutureExt;
 use futures::stream::StreamExt;
 use tokio::time::Instant;
 
-use super::book::{Place, Ticket};
+use super::book::{Entry, Place, Ticket};
 use super::say::Stopped;
 use super::tally::Verdict;
 use super::{Ack, Event, Pipeline, PipelineError, QUEUE_RETRY};
@@ -39,6 +39,10 @@ impl Pipeline {
         let Some(entry) = self.book.get_mut(&hash) else { return };
         entry.scheduled_on = Some(backend);
         let tickets = entry.tickets.clone();
+        self.backends[backend].stuck = None;
+        if placed == Placed::Created {
+            self.shown.created(backend, self.deps.clock.mono());
+        }
         if !self.said.is_empty() {
             self.said.goes_on(&Stopped::Workload(entry.task.key.clone()));
             let name = self.deps.backends[backend].candidate.name.clone();
@@ -164,7 +168,11 @@ impl Pipeline {
             return None;
         }
         let entry = self.book.remove(&hash)?;
-        entry.scheduled_on.filter(|_| !entry.ack_lost).map(|backend| (backend, hash))
+        if entry.ack_lost {
+            self.remember(hash, &entry);
+            return None;
+        }
+        entry.scheduled_on.map(|backend| (backend, hash))
     }
 
     /// Rejects a task: each of its messages goes to quarantine, unless the fuse says that it is
@@ -298,30 +306,49 @@ impl Pipeline {
         }
     }
 
-    /// Lets the oldest tasks of stopped workloads go when they fill half of what may be held, so
-    /// that one broken workload with a long queue does not stop the others.
-    pub(super) fn let_go(&mut self) {
+    /// Lets tasks go when those of what is stopped fill half of what may be held, so that a broken
+    /// workload or backend with a long queue does not stop the others: of workloads the oldest, of
+    /// backends the newest, so that the oldest may move to another one. Those of backends only
+    /// while another one takes tasks.
+    pub(super) fn let_go(&mut self, now: Instant) {
         let half = self.deps.settings.held / 2;
-        if self.book.held_by_workloads() <= half {
+        if self.book.held() <= half {
             return;
         }
-        let mut stopped: Vec<(Instant, TaskHash)> = self
-            .book
-            .iter()
-            .filter(|(_, entry)| matches!(entry.place, Place::Workload(_)))
-            .map(|(hash, entry)| (entry.since, *hash))
+        let open: Vec<bool> = (0..self.backends.len())
+            .map(|at| self.is_open(at, now) && self.takes(at) > 0)
             .collect();
+        let others = open.contains(&true);
+        let order = |entry: &Entry| match &entry.place {
+            Place::Workload(_) => Some((0, entry.since.duration_since(self.started))),
+            Place::Backend(at) if others && open.get(*at) == Some(&false) => {
+                Some((1, now.duration_since(entry.since)))
+            }
+            Place::Until(_) if others => {
+                let elsewhere = entry.held.as_ref().map(|held| held.0);
+                (elsewhere == Some(HoldKind::ElsewhereUnknown))
+                    .then(|| (1, now.duration_since(entry.since)))
+            }
+            _ => None,
+        };
+        let waiting = self.book.iter().filter_map(|(hash, entry)| Some((order(entry)?, *hash)));
+        let mut stopped: Vec<_> = waiting.collect();
+        if stopped.len() <= half {
+            return;
+        }
         stopped.sort_unstable();
         stopped.truncate((half / 4).max(1));
         tracing::warn!(
             n = stopped.len(),
-            "held tasks of stopped workloads are let go for 10 minutes"
+            "held tasks of what is stopped are let go for 10 minutes"
         );
-        let gone: Vec<Ticket> = stopped
-            .iter()
-            .filter_map(|(_, hash)| self.book.remove(hash))
-            .flat_map(|entry| entry.tickets)
-            .collect();
+        let mut gone = Vec::new();
+        for (_, hash) in stopped {
+            if let Some(entry) = self.book.remove(&hash) {
+                self.remember(hash, &entry);
+                gone.extend(entry.tickets);
+            }
+        }
         self.release(gone, LET_GO_FOR);
     }
 
@@ -340,7 +367,7 @@ impl Pipeline {
                 Some(event) = self.waits.next() => event,
                 () = tokio::time::sleep_until(deadline) => break,
             };
-            if !matches!(event, Event::FlagsDue | Event::RoomChanged { .. }) {
+            if !matches!(event, Event::LookDue | Event::RoomChanged { .. }) {
                 self.handle(event)?;
             }
         }

@@ -1,6 +1,8 @@
-//! The backends that the configuration lists, made and run.
+//! The backends that the configuration lists, made and run. What each kind takes is in a module of
+//! its own.
 
 mod batch;
+mod kubernetes;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,30 +11,28 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::cloud_storage::Layers;
-use super::identities::Identities;
+use super::home::{self, Home};
 use super::{Loaded, ServiceError};
 use crate::backend::Backend;
 use crate::backend::gcp_batch::GcpBatch;
 use crate::backend::gcp_batch::client::ClientError;
-use crate::backend::kubernetes::client::KubeApi;
-use crate::backend::kubernetes::connect::{ConnectError, connect};
-use crate::backend::kubernetes::place::Cluster;
+use crate::backend::kubernetes::Fatal;
+use crate::backend::kubernetes::connect::ConnectError;
 use crate::backend::kubernetes::preflight::Preflight;
-use crate::backend::kubernetes::{self, Fatal, Grants, KubernetesBackend};
+use crate::backend::kubernetes::successive::Successive;
 use crate::backend::local::{self, LocalBackend, LocalError};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::config::backends::{BackendConfig, BackendKind, GkeConfig};
-use crate::config::farm::Farm;
+use crate::config::backends::{BackendConfig, BackendKind};
 use crate::domain::name::BackendName;
 use crate::domain::room::Room;
 use crate::flags::FlagSet;
 use crate::gate::Candidate;
 use crate::gcp::credentials::Credentials;
-use crate::gcp::gke::Wanted;
 use crate::pipeline::BackendBinding;
-use crate::records::Records;
-use crate::render::{Policy, RenderError, Templates};
+use crate::render::RenderError;
+use kubernetes::Reached;
+pub use kubernetes::{api_of, cluster_of, templates};
 
 /// Why a backend can't be set up or go on.
 #[derive(Debug, thiserror::Error)]
@@ -43,25 +43,28 @@ pub enum BackendError {
     /// Templates that are none.
     #[error("backend {0}: {1}")]
     Templates(String, RenderError),
-    /// No place for the scheduler's records.
-    #[error("the scheduler's records can't be kept at {0}: {1}")]
-    Records(PathBuf, std::io::Error),
-    /// No client for GCP Batch.
-    #[error("backend {0}: {1}")]
-    Batch(String, ClientError),
     /// A local directory or command that can't be used.
     #[error("backend {0}: {1}")]
     Local(String, LocalError),
+    /// No client for GCP Batch.
+    #[error("backend {0}: {1}")]
+    Batch(String, ClientError),
     /// It ran and can't go on.
     #[error("backend {0}: {1}")]
     Fatal(String, Fatal),
+    /// The folder of a scheduler without a cluster can't be used.
+    #[error("state_dir {0}: {1}")]
+    State(PathBuf, std::io::Error),
+    /// A backend that is no cluster was taken for one.
+    #[error("backend {0} is no Kubernetes namespace")]
+    NoCluster(String),
     /// This program's own path can't be found.
     #[error("backend {0}: this program's own path can't be found: {1}")]
     OwnPath(String, std::io::Error),
 }
 
 enum One {
-    Kubernetes(Arc<KubernetesBackend>),
+    Kubernetes(Arc<Successive>),
     Batch(Arc<GcpBatch>),
     Local(Arc<LocalBackend>),
 }
@@ -70,6 +73,7 @@ enum One {
 pub struct Backends {
     all: Vec<One>,
     clusters: Vec<(BackendName, Preflight)>,
+    home: Home,
 }
 
 impl Backends {
@@ -82,19 +86,35 @@ impl Backends {
         credentials: &Credentials,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, BackendError> {
-        let records = batch::records(loaded)?;
         let (mut all, mut clusters) = (Vec::new(), Vec::new());
-        for backend in &loaded.config.backends {
-            let (one, preflight) = open_one(loaded, credentials, backend, &records, clock).await?;
+        let config = &loaded.config;
+        let (home, mut first) = match home::backend_of(config) {
+            Some(backend) => {
+                let (one, preflight, home) = open_home(loaded, credentials, backend, clock).await?;
+                (home, Some((one, Some(preflight))))
+            }
+            None => (home::in_files(config, clock)?, None),
+        };
+        for backend in &config.backends {
+            let (one, preflight) =
+                match first.take_if(|_| Some(&backend.name) == config.home.as_ref()) {
+                    Some(first) => first,
+                    None => open_one(loaded, credentials, backend, clock, &home).await?,
+                };
             all.push(one);
             clusters.extend(preflight.map(|preflight| (backend.name.clone(), preflight)));
         }
-        Ok(Self { all, clusters })
+        Ok(Self { all, clusters, home })
     }
 
     /// The clusters among them, to be asked.
     pub(super) fn clusters(&self) -> &[(BackendName, Preflight)] {
         &self.clusters
+    }
+
+    /// Who leads, the records and the controls.
+    pub fn home(&self) -> &Home {
+        &self.home
     }
 
     /// The backends with their layers, and where their weights come from, for the pipeline.
@@ -168,6 +188,17 @@ impl Backends {
         parts: &mut JoinSet<Result<(), ServiceError>>,
         stop: &CancellationToken,
     ) {
+        if let Some(lock) = self.home.lock.clone() {
+            let stop = stop.clone();
+            parts.spawn(async move {
+                match stop.run_until_cancelled(lock.run()).await {
+                    None | Some(Ok(())) => Ok(()),
+                    Some(Err(error)) => {
+                        Err(ServiceError::Ended(format!("the leader's lock ({error}); it")))
+                    }
+                }
+            });
+        }
         for one in &self.all {
             let stop = stop.clone();
             match one {
@@ -198,70 +229,44 @@ impl Backends {
     }
 }
 
-/// Which cluster a Kubernetes backend is on; `None`: it is of another kind.
-pub fn cluster_of(kind: &BackendKind, farm: &Farm) -> Option<Cluster> {
-    let BackendKind::Kubernetes { kubeconfig, context, gke, in_cluster, .. } = kind else {
-        return None;
+/// Makes the backend whose namespace is home, and what is there.
+async fn open_home(
+    loaded: &Loaded,
+    credentials: &Credentials,
+    backend: &BackendConfig,
+    clock: &Arc<dyn Clock>,
+) -> Result<(One, Preflight, Home), BackendError> {
+    let Reached { api, preflight } = kubernetes::reach(loaded, credentials, backend).await?;
+    let opened = kubernetes::open(loaded, credentials, backend, clock, Arc::clone(&api), None)?;
+    let term = opened.current();
+    let home = Home {
+        leadership: term.leadership(),
+        records: term.records(),
+        controls: home::controls_of(api, &loaded.config.scheduler),
+        lock: None,
     };
-    // As gcloud takes it (its property api_endpoint_overrides/container).
-    let endpoint = std::env::var("CLOUDSDK_API_ENDPOINT_OVERRIDES_CONTAINER").ok();
-    let endpoint = endpoint.filter(|url| !url.is_empty());
-    let wanted = |gke: &GkeConfig| Wanted {
-        project: gke.project.clone().or_else(|| farm.project.clone()),
-        name: gke.cluster.clone().unwrap_or_else(|| farm.cluster_name.clone()),
-        location: gke.location.clone(),
-        endpoint: endpoint.clone(),
-    };
-    Some(Cluster {
-        kubeconfig: kubeconfig.clone(),
-        context: context.clone(),
-        gke: gke.as_ref().map(wanted),
-        in_cluster: *in_cluster,
-        farm: wanted(&GkeConfig::default()),
-    })
+    Ok((One::Kubernetes(opened), preflight, home))
 }
 
 async fn open_one(
     loaded: &Loaded,
     credentials: &Credentials,
     backend: &BackendConfig,
-    records: &Arc<dyn Records>,
     clock: &Arc<dyn Clock>,
+    home: &Home,
 ) -> Result<(One, Option<Preflight>), BackendError> {
-    let (config, name) = (&loaded.config, backend.name.to_string());
+    let name = backend.name.to_string();
     match &backend.kind {
-        BackendKind::Kubernetes { namespace, request_timeout, .. } => {
-            let templates = templates(backend)?;
-            let cluster = cluster_of(&backend.kind, &loaded.farm).unwrap_or_default();
-            let connected = connect(&cluster, credentials).await;
-            let connected = connected.map_err(|e| BackendError::Connect(name, e))?;
-            tracing::info!(backend = %backend.name, cluster = %connected.chosen, "found");
-            let preflight = Preflight::new(connected.client.clone(), namespace);
-            let api = Arc::new(KubeApi::new(connected.client, namespace, *request_timeout));
-            let settings = kubernetes::Settings {
-                name: backend.name.clone(),
-                namespace: namespace.clone(),
-                scheduler: config.scheduler.clone(),
-                pending_limit_default: backend.limits.pending,
-                live_limit: backend.limits.live,
-                creates_per_second: backend.limits.creates_per_second.map(Into::into),
-                window: backend.limits.window,
-                request_timeout: *request_timeout,
-                retain_finished: backend.retain_finished,
-                policy: Policy { strict: config.policy.strict },
-                templates: Arc::new(templates),
-                identity: identity(),
-                seed: rand::random(),
-            };
-            let kubernetes = KubernetesBackend::new(api, Arc::clone(clock), settings);
-            if let Some(grants) = grants(loaded, credentials, backend) {
-                kubernetes.grant_by(grants);
-            }
-            Ok((One::Kubernetes(kubernetes), Some(preflight)))
+        BackendKind::Kubernetes { .. } => {
+            let Reached { api, preflight } =
+                kubernetes::reach(loaded, credentials, backend).await?;
+            let leads = Some(Arc::clone(&home.leadership));
+            let opened = kubernetes::open(loaded, credentials, backend, clock, api, leads)?;
+            Ok((One::Kubernetes(opened), Some(preflight)))
         }
         BackendKind::GcpBatch { project, endpoint, request_timeout } => {
             let asked = batch::Asked { project, endpoint, timeout: *request_timeout };
-            let opened = batch::open(loaded, backend, &asked, credentials, records, clock);
+            let opened = batch::open(loaded, backend, &asked, credentials, home, clock);
             Ok((One::Batch(opened.map_err(|e| BackendError::Batch(name, e))?), None))
         }
         BackendKind::Local { command, dir, jobs } => {
@@ -279,40 +284,4 @@ async fn open_one(
             Ok((One::Local(opened.map_err(|e| BackendError::Local(name, e))?), None))
         }
     }
-}
-
-/// What lets the accounts act as their Google accounts, where that is wanted.
-fn grants(
-    loaded: &Loaded,
-    credentials: &Credentials,
-    backend: &BackendConfig,
-) -> Option<Arc<dyn Grants>> {
-    if !loaded.config.accounts.grant_workload_identity {
-        return None;
-    }
-    match Identities::of(loaded, backend, credentials) {
-        Ok(identities) => Some(Arc::new(identities?) as Arc<dyn Grants>),
-        Err(error) => {
-            tracing::error!(%error, "accounts.grant_workload_identity can't be done");
-            None
-        }
-    }
-}
-
-/// The machine or pod, for people, and what no other process has.
-fn identity() -> String {
-    let host = nix::unistd::gethostname().unwrap_or_default();
-    format!("{}_{}", host.to_string_lossy(), uuid::Uuid::new_v4())
-}
-
-/// The templates of a backend: its own directory's, or the embedded ones.
-///
-/// # Errors
-/// Templates that can't be loaded.
-pub fn templates(backend: &BackendConfig) -> Result<Templates, BackendError> {
-    let loaded = match &backend.templates {
-        Some(dir) => Templates::from_dir(dir),
-        None => Templates::embedded(),
-    };
-    loaded.map_err(|error| BackendError::Templates(backend.name.to_string(), error))
 }

@@ -209,7 +209,7 @@ impl GcpBatch {
             let within = SEND_WITHIN / 2;
             let counted = self.clock.wall().duration_since(wall).unsigned_abs();
             // A process that was stopped, or a machine that slept, asks again.
-            if !(self.may_create)() {
+            if !self.leadership.may_create() {
                 let why = "this process does not lead";
                 return Err(deferral(Scope::Backend, HoldKind::NotLeader, why, 2));
             }

@@ -14,6 +14,7 @@ use crate::domain::input_url::InputUrl;
 use crate::domain::machines::{Machines, Region};
 use crate::domain::task::WorkloadKey;
 use crate::domain::workload::{Account, Isolation, Profile, upstream_duration};
+use crate::leadership::Alone;
 use crate::records::InMemory;
 use fake::Fake;
 use jiff::Timestamp;
@@ -102,7 +103,13 @@ impl Site {
             seed: self.seed.get(),
         };
         let (records, clock) = (Arc::clone(&self.records), Arc::clone(&self.clock));
-        GcpBatch::new(Arc::new(self.fake.clone()), records, clock, Arc::new(|| true), settings)
+        GcpBatch::new(
+            Arc::new(self.fake.clone()),
+            records,
+            clock,
+            Arc::new(Alone { since: Timestamp::UNIX_EPOCH }),
+            settings,
+        )
     }
 
     /// One that has read everything.

@@ -25,7 +25,7 @@ use super::leader::DURATION;
 use super::wire::{self, Facts};
 use crate::gcp::tokens::TokenError;
 
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 /// Metadata only: half the bytes of a Job.
 const META: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const META_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -58,7 +58,7 @@ impl KubeApi {
         Self { client, namespace: namespace.to_owned(), request_timeout }
     }
 
-    fn jobs(&self) -> String {
+    pub(super) fn jobs(&self) -> String {
         format!("/apis/batch/v1/namespaces/{}/jobs", self.namespace)
     }
 
@@ -143,7 +143,7 @@ impl KubeApi {
         }
     }
 
-    async fn list<T: Facts>(
+    pub(super) async fn list<T: Facts>(
         &self,
         path: &str,
         accept: &str,

@@ -200,6 +200,19 @@ impl Ledger {
         self.change(name, |entry| entry.postpone(due));
     }
 
+    /// Whether a Job of this name is there, as far as this account knows; `None` while Jobs are not
+    /// known, or an answer of this name is out or was lost.
+    pub fn has(&self, name: &str) -> Option<bool> {
+        let entry = self.entries.get(name);
+        let unsure = !self.jobs_are_known() || entry.is_some_and(Entry::is_open);
+        (!unsure).then(|| entry.is_some_and(Entry::has_job))
+    }
+
+    /// Whether a create of this name is under way, or its answer was lost.
+    pub fn is_open(&self, name: &str) -> bool {
+        self.entries.get(name).is_some_and(Entry::is_open)
+    }
+
     /// Whether the Jobs are known.
     pub fn jobs_are_known(&self) -> bool {
         matches!(self.jobs, View::Known)

@@ -22,6 +22,7 @@ use super::window::{End, Pause};
 use crate::clock::Clock;
 use crate::domain::name::TaskHash;
 use crate::domain::outcome::{Deferral, HoldKind, Outcome, Placed, Scope};
+use crate::leadership::Leadership as _;
 
 /// How often one submission POSTs, and how often it tries one GET.
 const TRIES: u32 = 3;

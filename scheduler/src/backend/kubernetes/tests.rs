@@ -7,6 +7,7 @@ mod creating;
 mod leader;
 mod lifecycle;
 mod limits;
+mod records;
 mod tokens;
 
 use std::sync::Arc;
@@ -61,6 +62,7 @@ fn settings() -> Settings {
         templates: Arc::new(Templates::embedded().expect("the templates")),
         identity: "process".into(),
         seed: 7,
+        home: None,
     }
 }
 

@@ -1,34 +1,19 @@
 //! Backends of the kind `gcp_batch`, made from the configuration and the farm's `batch.yaml`.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BackendError, Loaded};
+use super::{Home, Loaded};
 use crate::backend::gcp_batch::api::Api;
 use crate::backend::gcp_batch::client::{ClientError, ENDPOINT, RestApi};
 use crate::backend::gcp_batch::{self, GcpBatch, spec};
 use crate::clock::Clock;
 use crate::config::backends::BackendConfig;
-use crate::config::queues::QueueSource;
 use crate::gcp::credentials::Credentials;
 use crate::gcp::tokens::Tokens;
-use crate::records::Records;
-use crate::records::file::FileRecords;
 
 /// How often jobs are listed: what they do takes minutes.
 const POLL: Duration = Duration::from_secs(10);
-
-/// The scheduler's records: beside its spool, or where it runs.
-pub(super) fn records(loaded: &Loaded) -> Result<Arc<dyn Records>, BackendError> {
-    let spool = loaded.config.queues.iter().find_map(|queue| match &queue.source {
-        QueueSource::Spool { path } => path.parent(),
-        _ => None,
-    });
-    let path = spool.unwrap_or(Path::new("")).join("katabatch-records.json");
-    let opened = FileRecords::open(&path);
-    Ok(Arc::new(opened.map_err(|error| BackendError::Records(path, error))?))
-}
 
 /// What its section of the configuration says.
 pub(super) struct Asked<'a> {
@@ -43,7 +28,7 @@ pub(super) fn open(
     backend: &BackendConfig,
     asked: &Asked<'_>,
     credentials: &Credentials,
-    records: &Arc<dyn Records>,
+    home: &Home,
     clock: &Arc<dyn Clock>,
 ) -> Result<Arc<GcpBatch>, ClientError> {
     let endpoint = asked.endpoint.as_deref().unwrap_or(ENDPOINT);
@@ -70,6 +55,6 @@ pub(super) fn open(
         seed: rand::random(),
     };
     let api: Arc<dyn Api> = Arc::new(api);
-    let (records, clock) = (Arc::clone(records), Arc::clone(clock));
-    Ok(GcpBatch::new(api, records, clock, Arc::new(|| true), settings))
+    let (records, clock) = (Arc::clone(&home.records), Arc::clone(clock));
+    Ok(GcpBatch::new(api, records, clock, Arc::clone(&home.leadership), settings))
 }

@@ -4,6 +4,19 @@ use super::*;
 use api::Fault;
 use fake::Script;
 
+/// Another process leads.
+struct Another;
+
+impl Leadership for Another {
+    fn may_create(&self) -> bool {
+        false
+    }
+
+    fn since(&self) -> Option<Timestamp> {
+        None
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_job_holds_at_most_999_tasks_and_one_task_a_node() {
     for (count, sizes) in [(999, vec![999]), (1_000, vec![1, 999]), (1_999, vec![1, 999, 999])] {
@@ -142,7 +155,7 @@ async fn a_process_that_may_not_create_sends_nothing() {
     let settings = started.settings.clone();
     let (api, records) = (Arc::clone(&started.api), Arc::clone(&started.records));
     let clock = Arc::clone(&started.clock);
-    let backend = GcpBatch::new(api, records, clock, Arc::new(|| false), settings);
+    let backend = GcpBatch::new(api, records, clock, Arc::new(Another), settings);
     backend.look_once().await.expect("read");
     let outcomes = backend.submit(&site.workload, &tasks(0..1)).await;
     assert_eq!(kinds(&outcomes), ["Backend not_leader"]);
