@@ -47,10 +47,11 @@ pub(super) async fn review(clusters: &[(BackendName, Preflight)]) -> Result<(), 
 
 async fn missing(preflight: &Preflight) -> Result<Vec<String>, String> {
     for _ in 0..AGAIN {
-        if preflight.missing_permissions().await?.is_empty() {
-            return Ok(Vec::new());
+        match preflight.missing_permissions().await {
+            Ok(missing) if missing.is_empty() => return Ok(missing),
+            // A token that was refused is another one by now.
+            Ok(_) | Err(_) => tokio::time::sleep(AFTER).await,
         }
-        tokio::time::sleep(AFTER).await;
     }
     preflight.missing_permissions().await
 }
