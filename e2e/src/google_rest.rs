@@ -45,6 +45,8 @@ pub(crate) struct Told {
     /// An answer in the place of the list.
     list_refusal: Option<(u16, Value)>,
     policies: BTreeMap<String, Value>,
+    /// An answer in the place of signatures.
+    signing_refusal: Option<(u16, Value)>,
 }
 
 /// What was asked.
@@ -86,7 +88,8 @@ impl GoogleRest {
         vec![
             ("GCE_METADATA_HOST", self.host.clone()),
             ("CLOUDSDK_API_ENDPOINT_OVERRIDES_CONTAINER", url.clone()),
-            ("CLOUDSDK_API_ENDPOINT_OVERRIDES_IAM", url),
+            ("CLOUDSDK_API_ENDPOINT_OVERRIDES_IAM", url.clone()),
+            ("CLOUDSDK_API_ENDPOINT_OVERRIDES_IAMCREDENTIALS", url),
         ]
     }
 
@@ -118,6 +121,14 @@ impl GoogleRest {
         let error = json!({ "code": code, "status": status, "message": message,
             "details": if reason.is_empty() { json!([]) } else { details } });
         self.told().list_refusal = Some((code, json!({ "error": error })));
+    }
+
+    /// Refuses to sign, as IAM does where the account may not; with `None` it signs again.
+    pub fn refuse_to_sign(&self, message: Option<&str>) {
+        self.told().signing_refusal = message.map(|message| {
+            let error = json!({ "code": 403, "status": "PERMISSION_DENIED", "message": message });
+            (403, json!({ "error": error }))
+        });
     }
 
     /// The IAM policy of a service account, as it is now.

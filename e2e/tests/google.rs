@@ -7,6 +7,8 @@ mod accounts;
 mod files;
 #[path = "google/finding.rs"]
 mod finding;
+#[path = "google/signing.rs"]
+mod signing;
 #[path = "google/tokens.rs"]
 mod tokens;
 #[path = "google/world.rs"]
@@ -45,6 +47,9 @@ fn main() -> Result<ExitCode> {
         files::a_persons_login_is_used,
         accounts::a_missing_role_is_granted_where_that_is_wanted,
         accounts::nothing_is_granted_by_default,
+        signing::an_input_that_is_a_path_is_signed_by_iam,
+        signing::a_refusal_to_sign_holds_the_task_and_names_the_role,
+        signing::check_says_whether_inputs_could_be_signed,
     };
     Ok(suite.main())
 }

@@ -42,6 +42,8 @@ fn main() -> Result<ExitCode> {
         .test_in(&tier, "each_version_has_its_own_subscription", service::versions)
         .test_in(&tier, "check_finds_what_loses_messages", check::losses)
         .test_in(&tier, "check_finds_what_is_not_there", check::absences)
+        .test_in(&tier, "check_finds_a_quarantine_without_its_topic", check::quarantine_topic)
+        .test_in(&tier, "check_names_an_endpoint_that_is_away", check::away)
         .test_in(&tier, "an_emulator_that_is_killed_costs_no_ack", outage::killed)
         .test_in(&tier, "a_missing_subscription_says_what_to_do", outage::missing)
         .test_in(&tier, "a_message_is_leased_soon_and_many_are_drained_fast", speed::measured)

@@ -1,6 +1,8 @@
 //! Cloud Storage, as a fake of it: a farm's files there, signed inputs, outputs that are there
 //! already, and a storage that is away.
 
+#[path = "storage/check.rs"]
+mod check;
 #[path = "storage/files.rs"]
 mod files;
 #[path = "storage/inputs.rs"]
@@ -29,5 +31,8 @@ fn main() -> Result<ExitCode> {
         .test("without_credentials_an_input_is_held", inputs::no_credentials)
         .test("a_task_whose_output_is_there_is_done", outputs::done)
         .test("while_outputs_cant_be_looked_for_nothing_is_lost_or_created", outputs::away)
+        .test("check_says_what_can_be_read_looked_for_and_signed", check::all_well)
+        .test("check_finds_what_is_missing_in_buckets", check::missing)
+        .test("check_tells_a_storage_that_is_away", check::away)
         .main())
 }

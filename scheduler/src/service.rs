@@ -4,7 +4,7 @@
 //! What each part does is its own; this only makes, joins and stops them.
 
 mod backends;
-mod cloud_storage;
+pub mod cloud_storage;
 mod farm_resolver;
 pub mod home;
 mod identities;

@@ -88,6 +88,11 @@ fn what_does_not_answer_fails_alone() {
     }
     let hints = rows.iter().filter(|row| row["verdict"] == json!("fail"));
     assert!(hints.clone().all(|row| row["hint"] != json!("")), "{rows:#?}");
+    for row in hints.filter(|row| row["area"] != json!("cluster")) {
+        let text = |member: &str| row[member].as_str().unwrap_or_default().to_owned();
+        assert!(text("detail").contains("127.0.0.1:1: "), "no address: {row}");
+        assert!(!text("hint").contains("permission") && text("hint").contains("reach"), "{row}");
+    }
     let templates = area(&rows, "templates");
     assert!(templates.len() == 2 && templates.iter().all(|(v, _)| v == "pass"), "{templates:?}");
 }

@@ -58,7 +58,8 @@ fn metadata(told: &mut Told, what: &str) -> (u16, Value) {
 fn account(told: &mut Told, email: &str, verb: &str, body: &Value) -> (u16, Value) {
     if verb == "signBlob" {
         // Signed by nobody: the signature is the payload.
-        return (200, json!({ "keyId": "none", "signedBlob": body["payload"] }));
+        let signed = json!({ "keyId": "none", "signedBlob": body["payload"] });
+        return told.signing_refusal.clone().unwrap_or((200, signed));
     }
     let Some(policy) = told.policies.get_mut(email) else { return unknown(email) };
     let version = policy["etag"].as_str().and_then(|etag| etag.parse::<u64>().ok()).unwrap_or(0);

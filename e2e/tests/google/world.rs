@@ -25,6 +25,8 @@ pub struct World {
     pub farm: Farm,
     /// The credentials file; empty: none.
     pub credentials: String,
+    /// More of the environment.
+    pub more: Vec<(&'static str, String)>,
 }
 
 impl World {
@@ -45,7 +47,7 @@ impl World {
         let plan =
             Plan { image: case.plane.worker_image(), kubernetes: section, ..Plan::default() };
         let farm = Farm::new(case.namespace.name(), Path::new("/nowhere"), plan)?;
-        Ok(Self { case, google, farm, credentials: String::new() })
+        Ok(Self { case, google, farm, credentials: String::new(), more: Vec::new() })
     }
 
     /// A token of the shipped account, which the API server takes.
@@ -60,6 +62,7 @@ impl World {
         variables.extend([("HOME", home), ("K8S_PROJECT", String::new())]);
         variables.extend([("CLOUDSDK_CONFIG", String::new())]);
         variables.extend([("GOOGLE_APPLICATION_CREDENTIALS", self.credentials.clone())]);
+        variables.extend(self.more.iter().cloned());
         variables
     }
 
@@ -92,8 +95,11 @@ impl World {
     }
 
     pub async fn jobs(&self) -> Result<usize> {
-        let jobs = self.case.namespace.api::<Job>().list(&ListParams::default()).await?;
-        Ok(jobs.items.len())
+        Ok(self.all_jobs().await?.len())
+    }
+
+    pub async fn all_jobs(&self) -> Result<Vec<Job>> {
+        Ok(self.case.namespace.api::<Job>().list(&ListParams::default()).await?.items)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use gcloud_sdk::google::pubsub::v1::{DeadLetterPolicy, Subscription, Topic};
+use gcloud_sdk::google::pubsub::v1::{DeadLetterPolicy, DeleteTopicRequest, Subscription, Topic};
 use katabatch_e2e::process::Process;
 use serde_json::{Value, json};
 
@@ -109,5 +109,42 @@ pub async fn absences() -> Result<()> {
     let absent = rows(dir.path()).await?;
     has(&absent, "fail", "subscriptions/none-such is not there")?;
     has(&absent, "fail", "the topic is not there")?;
+    Ok(())
+}
+
+/// A subscription outlives its topic; what is published to that topic is lost all the same.
+pub async fn quarantine_topic() -> Result<()> {
+    let world = World::new().await?;
+    let dir = tempfile::tempdir().context("a folder")?;
+    write_farm(dir.path(), &world.emulator.host(), ", quarantine_subscription: rejected")?;
+    let gone = DeleteTopicRequest { topic: topic("rejected") };
+    world.publisher().delete_topic(gone).await.context("delete the topic")?;
+    let output = Process::run(dir.path(), "check", &["check", "-o", "json"]).await?;
+    ensure!(output.code == Some(1), "{output:?}");
+    let rows: Vec<Value> = serde_json::from_str(&output.stdout)?;
+    let of_topic = rows.iter().find(|row| row["area"] == json!("quarantine"));
+    let row = of_topic.context("nothing is said of the topic")?;
+    ensure!(row["verdict"] == json!("fail"), "{row}");
+    ensure!(row["detail"] == json!("the topic is not there"), "{row}");
+    let create = format!("gcloud pubsub topics create {}", topic("rejected"));
+    ensure!(row["hint"] == json!(create), "{row}");
+    Ok(())
+}
+
+/// An endpoint that is away is named, and nobody is sent to look for rights.
+pub async fn away() -> Result<()> {
+    let world = World::new().await?;
+    let dir = tempfile::tempdir().context("a folder")?;
+    let host = world.emulator.host();
+    write_farm(dir.path(), &host, "")?;
+    drop(world);
+    let rows = rows(dir.path()).await?;
+    has(&rows, "fail", &format!("projects/p/subscriptions/tasks: Unavailable: {host}: "))?;
+    has(&rows, "fail", &format!("projects/p/topics/rejected: Unavailable: {host}: "))?;
+    let about = |row: &&Value| row["area"] == json!("queue") && row["verdict"] == json!("fail");
+    for row in rows.iter().filter(about) {
+        let hint = row["hint"].as_str().unwrap_or_default();
+        ensure!(hint.contains("reach it") && !hint.contains("roles/"), "{row}");
+    }
     Ok(())
 }

@@ -3,7 +3,8 @@
 //! It changes nothing. Each look is a row with pass, warn, fail or not_checked; the exit code is
 //! the worst one's: 1 where anything failed, else 0. What is made of what was seen is
 //! [`crate::check`]'s; who looks is here, one file for each part: [`catalog`] and flags,
-//! [`templates`], [`cluster`] with its [`nodes`] and the accounts' [`identities`], and [`queues`] with [`subscriptions`].
+//! [`templates`], [`cluster`] with its [`nodes`] and the accounts' [`identities`], [`queues`] with
+//! [`subscriptions`], and Cloud [`storage`].
 
 mod catalog;
 mod cluster;
@@ -11,6 +12,7 @@ mod identities;
 mod looks;
 mod nodes;
 mod queues;
+mod storage;
 mod subscriptions;
 mod templates;
 
@@ -32,7 +34,7 @@ pub struct CheckArgs {
     /// How to print.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
-    /// Look at files only: no cluster, no Pub/Sub, no Datastore.
+    /// Look at files only: no cluster, no Pub/Sub, no Datastore, no Cloud Storage.
     #[arg(long)]
     offline: bool,
 }
@@ -100,13 +102,15 @@ async fn everything(config: &Path, offline: bool, looks: &Looks) -> Findings {
         .backends
         .iter()
         .map(|backend| cluster::check(&loaded, backend, offline, looks, known.clone()));
-    let (first, clusters, queues) = tokio::join!(
+    let (first, clusters, queues, storage) = tokio::join!(
         known.clone(),
         futures::future::join_all(clusters),
         queues::check(&loaded, offline, looks, known.clone()),
+        storage::check(&loaded, offline, looks),
     );
     findings.extend(first.findings.clone());
     findings.extend(queues);
+    findings.extend(storage);
     clusters.into_iter().for_each(|cluster| findings.extend(cluster));
     findings
 }

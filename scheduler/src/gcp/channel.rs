@@ -4,17 +4,22 @@
 //! A channel connects when it is first used and again whenever its connection broke, so opening
 //! one fails only on what is written wrong. It knows no API: the generated clients take a channel.
 
+mod named;
+
 use std::time::Duration;
 
-use gcloud_sdk::tonic::transport::{Channel as Bare, ClientTlsConfig, Endpoint as Transport};
-use gcloud_sdk::{GoogleAuthHeaders, GoogleAuthMiddleware, GoogleAuthMiddlewareLayer};
+use gcloud_sdk::tonic::transport::{ClientTlsConfig, Endpoint as Transport};
+use gcloud_sdk::{GoogleAuthHeaders, GoogleAuthMiddlewareLayer};
 use tower::Layer;
+
+use named::Named;
 
 use super::credentials::{Credentials, said};
 use crate::domain::redact::redact;
 
-/// A channel that adds credentials to each request. Cheap to clone; clones share the connection.
-pub type Channel = GoogleAuthMiddleware;
+/// A channel that adds credentials to each request, and its address to each error of the
+/// connection. Cheap to clone; clones share the connection.
+pub type Channel = <GoogleAuthMiddlewareLayer as Layer<Named>>::Service;
 
 /// The longest that a connection may take to come up.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -72,7 +77,7 @@ impl Endpoint {
     /// # Errors
     /// The address is none, or there are credentials that can't be read.
     pub async fn open(&self) -> Result<Channel, ChannelError> {
-        let bare = self.connect_lazily()?;
+        let named = self.connect_lazily()?;
         let credentials = if self.is_authenticated() {
             Credentials::application_default(rand::random())
         } else {
@@ -84,10 +89,10 @@ impl Endpoint {
         let headers = GoogleAuthHeaders::from(credentials.for_library());
         let layer = GoogleAuthMiddlewareLayer::new(headers, None)
             .map_err(|e| ChannelError::Credentials(redact(&said(&e)).into_owned()))?;
-        Ok(layer.layer(bare))
+        Ok(layer.layer(named))
     }
 
-    fn connect_lazily(&self) -> Result<Bare, ChannelError> {
+    fn connect_lazily(&self) -> Result<Named, ChannelError> {
         let wrong = || ChannelError::Address(self.url.clone());
         if !self.is_authenticated() && !self.url.starts_with("http://") {
             return Err(wrong());
@@ -96,8 +101,9 @@ impl Endpoint {
             .map_err(|_| wrong())?
             .connect_timeout(CONNECT_WITHIN)
             .tcp_nodelay(true);
+        let named = |transport: Transport| Named::new(transport.connect_lazy(), transport.uri());
         if !self.is_authenticated() {
-            return Ok(transport.connect_lazy());
+            return Ok(named(transport));
         }
         let transport = transport
             .http2_keep_alive_interval(PING_EVERY)
@@ -105,7 +111,7 @@ impl Endpoint {
             .keep_alive_while_idle(true)
             .tls_config(ClientTlsConfig::new().with_webpki_roots())
             .map_err(|_| wrong())?;
-        Ok(transport.connect_lazy())
+        Ok(named(transport))
     }
 }
 
@@ -142,6 +148,22 @@ mod tests {
             let error = opened.err().map(|error| error.to_string()).unwrap_or_default();
             assert!(error.contains("write https://HOST"), "{wrong}: {error}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_error_of_the_connection_says_where_it_was_to() {
+        use gcloud_sdk::google::pubsub::v1::GetTopicRequest;
+        use gcloud_sdk::google::pubsub::v1::publisher_client::PublisherClient;
+        use gcloud_sdk::tonic::Code;
+
+        let endpoint = Endpoint::choose(Some("http://somebody:hush@127.0.0.1:1"), None, "");
+        let channel = endpoint.open().await.expect("opened");
+        let asked = PublisherClient::new(channel).get_topic(GetTopicRequest::default()).await;
+        let status = asked.expect_err("nobody listens");
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+        let said = status.message();
+        assert!(said.starts_with("127.0.0.1:1: ") && said.contains("refused"), "{said}");
+        assert!(!format!("{status:?}").contains("hush"), "{status:?}");
     }
 
     #[tokio::test]

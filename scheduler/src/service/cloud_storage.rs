@@ -31,6 +31,11 @@ pub fn open(credentials: Credentials) -> Result<Arc<dyn Objects>, StorageError> 
     Ok(Arc::new(CloudStorage::open(&endpoint, tokens)?))
 }
 
+/// What signs URLs. Credentials to sign with are not looked for before the first one.
+pub fn signer(credentials: &Credentials) -> Arc<dyn SignUrls> {
+    Arc::new(AdcSigner::new(&endpoint(), credentials.clone()))
+}
+
 /// What is laid over each backend.
 pub struct Layers {
     signer: Arc<dyn SignUrls>,
@@ -38,18 +43,16 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// The layers that the configuration asks for. Credentials to sign with are not looked for
-    /// before an input has to be signed.
+    /// The layers that the configuration asks for.
     ///
     /// # Errors
     /// As [`open`], where outputs are configured.
     pub fn new(config: &Config, credentials: &Credentials) -> Result<Self, StorageError> {
-        let signer = Arc::new(AdcSigner::new(&endpoint(), credentials.clone()));
         let outputs = match &config.outputs {
             Some(bucket) => Some((open(credentials.clone())?, bucket.clone())),
             None => None,
         };
-        Ok(Self { signer, outputs })
+        Ok(Self { signer: signer(credentials), outputs })
     }
 
     /// The backend with them. Outputs are looked for first: what is done needs no signature.

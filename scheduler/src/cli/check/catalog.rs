@@ -78,8 +78,9 @@ async fn flags(loaded: &Arc<Loaded>, offline: bool, looks: &Looks) -> (Findings,
             (findings, Some(flags))
         }
         Err(error) => {
-            let hint = "nothing is created on flags never read: see flags, its project and the \
-                        permissions (roles/datastore.viewer)";
+            // A right that is missing is named by the error itself.
+            let hint = "nothing is created on flags never read: see `flags`, and whether what it \
+                        names can be reached";
             findings.fail("all", error, hint);
             (findings, None)
         }
@@ -112,7 +113,7 @@ async fn entities(
             (findings, Some(entities))
         }
         Err(error) => {
-            let hint = "see catalog, its project and the permissions (roles/datastore.viewer)";
+            let hint = "see `catalog`, and whether what it names can be reached";
             findings.fail("all", error, hint);
             (findings, None)
         }

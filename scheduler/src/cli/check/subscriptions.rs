@@ -18,6 +18,12 @@ const WITHIN: Duration = Duration::from_secs(20);
 /// Who may look: `run` itself needs less.
 const VIEWER: &str = "look with roles/pubsub.viewer on the project; `run` needs less";
 
+/// What to do where no answer came: nobody can know yet whether a right is missing.
+const AWAY: &str = "is it up, and can this machine reach it? See the queue's `pubsub.endpoint`, \
+                    PUBSUB_EMULATOR_HOST and the network";
+/// What to do about an answer that says nothing of what was asked.
+const ODD: &str = "see the queue's `pubsub` section and the credentials";
+
 /// A topic that a queue takes its tasks from.
 pub struct OnTopic {
     /// Where the API is.
@@ -82,7 +88,7 @@ async fn tasks(
     let name = &names.subscription;
     let (asked, of) = (admin.clone(), name.clone());
     let seen = looks.at(id(name), WITHIN, async move { asked.subscription(&of).await }).await;
-    let subscription = match seen.unwrap_or_else(Looked::Failed) {
+    let subscription = match seen.unwrap_or_else(Looked::Unreachable) {
         Looked::Found(subscription) => subscription,
         Looked::Missing => {
             let topic = names.topic.as_deref().unwrap_or("TOPIC");
@@ -97,8 +103,12 @@ async fn tasks(
             findings.not_checked(id(name), said, VIEWER);
             return (findings, None);
         }
+        Looked::Unreachable(said) => {
+            findings.fail(id(name), said, AWAY);
+            return (findings, None);
+        }
         Looked::Failed(said) => {
-            findings.fail(id(name), said, "see the endpoint, the network and the credentials");
+            findings.fail(id(name), said, ODD);
             return (findings, None);
         }
     };
@@ -158,9 +168,8 @@ async fn sink(
         Looked::Found(names) => findings.extend(judge_sink(area, topic, Some(&names), reader)),
         Looked::Missing => findings.extend(judge_sink(area, topic, None, reader)),
         Looked::Forbidden(said) => findings.not_checked(id(topic), said, VIEWER),
-        Looked::Failed(said) => {
-            findings.fail(id(topic), said, "see the endpoint, the network and the credentials");
-        }
+        Looked::Unreachable(said) => findings.fail(id(topic), said, AWAY),
+        Looked::Failed(said) => findings.fail(id(topic), said, ODD),
     }
     findings
 }
@@ -168,7 +177,7 @@ async fn sink(
 async fn subscriptions_of(admin: &Admin, topic: &str, looks: &Looks) -> Looked<Vec<String>> {
     let (asked, of) = (admin.clone(), topic.to_owned());
     let look = async move { asked.subscriptions_of(&of).await };
-    looks.at(id(topic), WITHIN, look).await.unwrap_or_else(Looked::Failed)
+    looks.at(id(topic), WITHIN, look).await.unwrap_or_else(Looked::Unreachable)
 }
 
 /// Looks at all subscriptions of a topic, and at which versions nobody reads.
@@ -189,7 +198,7 @@ pub async fn readers(
             findings.not_checked(id(&on.topic), format!("its subscriptions: {said}"), VIEWER);
             None
         }
-        Looked::Failed(said) => {
+        Looked::Unreachable(said) | Looked::Failed(said) => {
             findings.not_checked(id(&on.topic), format!("its subscriptions: {said}"), "try again");
             None
         }

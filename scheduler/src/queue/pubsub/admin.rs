@@ -9,7 +9,7 @@ use gcloud_sdk::google::pubsub::v1::{
 };
 use gcloud_sdk::tonic::{Code, Request, Status};
 
-use super::fault::Fault;
+use super::fault::{Fault, is_of_credentials};
 use crate::domain::subscription::{DeadLetter, Subscription};
 use crate::gcp::channel::Channel;
 
@@ -30,7 +30,9 @@ pub enum Looked<T> {
     Missing,
     /// Whoever asks may not know.
     Forbidden(String),
-    /// There was no answer that says either.
+    /// No answer came: the endpoint is away, or nobody is there.
+    Unreachable(String),
+    /// There was an answer that says neither.
     Failed(String),
 }
 
@@ -62,6 +64,11 @@ impl Admin {
     /// The full names of all subscriptions of a topic, in order; `Missing`: there is no such topic
     /// (`pubsub.topics.get`).
     pub async fn subscriptions_of(&self, topic: &str) -> Looked<Vec<String>> {
+        // The list does not tell: the emulator has an empty one for a topic that is not there.
+        let request = timed(GetTopicRequest { topic: topic.to_owned() });
+        if let Err(status) = self.publisher.clone().get_topic(request).await {
+            return refused(&status, topic);
+        }
         let mut all = Vec::new();
         let mut page_token = String::new();
         for _ in 0..MOST_PAGES {
@@ -78,10 +85,6 @@ impl Admin {
                 }
                 Err(status) => return refused(&status, topic),
             }
-            if page_token.is_empty() && all.is_empty() {
-                // The emulator gives an empty list for a topic that is not there.
-                return self.topic(topic).await;
-            }
             if page_token.is_empty() {
                 all.sort();
                 all.dedup();
@@ -89,17 +92,6 @@ impl Admin {
             }
         }
         Looked::Failed(format!("{topic}: its list of subscriptions does not end"))
-    }
-}
-
-impl Admin {
-    /// No subscriptions, of a topic that is there.
-    async fn topic(&self, name: &str) -> Looked<Vec<String>> {
-        let request = timed(GetTopicRequest { topic: name.to_owned() });
-        match self.publisher.clone().get_topic(request).await {
-            Ok(_) => Looked::Found(Vec::new()),
-            Err(status) => refused(&status, name),
-        }
     }
 }
 
@@ -115,6 +107,9 @@ fn refused<T>(status: &Status, resource: &str) -> Looked<T> {
     match status.code() {
         Code::NotFound => Looked::Missing,
         Code::PermissionDenied => Looked::Forbidden(said),
+        // A connection that breaks shows as the latter two.
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => Looked::Unreachable(said),
+        Code::Unknown if !is_of_credentials(&said) => Looked::Unreachable(said),
         _ => Looked::Failed(said),
     }
 }
@@ -176,6 +171,19 @@ mod tests {
         let look = |code| refused::<()>(&Status::new(code, "m"), "s");
         assert_eq!(look(Code::NotFound), Looked::Missing);
         assert!(matches!(look(Code::PermissionDenied), Looked::Forbidden(_)));
-        assert!(matches!(look(Code::Unavailable), Looked::Failed(_)));
+        assert!(matches!(look(Code::InvalidArgument), Looked::Failed(_)));
+    }
+    #[test]
+    fn no_answer_is_told_from_an_answer_that_helps_nobody() {
+        for (status, unreachable) in [
+            (Status::unavailable("h:1: tcp connect error"), true),
+            (Status::deadline_exceeded("h:1: Timeout expired"), true),
+            (Status::unknown("h:1: transport error"), true),
+            (Status::unknown("credentials error: no token"), false),
+            (Status::unauthenticated("no"), false),
+        ] {
+            let looked = refused::<()>(&status, "s");
+            assert_eq!(matches!(looked, Looked::Unreachable(_)), unreachable, "{looked:?}");
+        }
     }
 }
