@@ -63,7 +63,7 @@ fn main() -> Result<ExitCode> {
     let suite = suite! {
         watches::a_silent_watch_is_given_up_and_nothing_is_over,
         crash::a_killed_scheduler_goes_on_and_makes_each_job_once,
-        gate::each_task_runs_once_over_three_backends_whatever_happens,
+        gate::each_task_runs_once_over_four_backends_whatever_happens,
         gate::a_pause_holds_and_a_cancel_deletes,
         memory::ten_thousand_pending_pods_fit_in_little_memory,
         crash::an_api_server_that_was_away_loses_nothing,

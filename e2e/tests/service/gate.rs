@@ -1,12 +1,12 @@
-//! Several backends: two namespaces, each through a proxy of its own, and this machine.
+//! Several backends: two namespaces, each through a proxy of its own, a Batch and this machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use k8s_openapi::api::batch::v1::Job;
+use anyhow::{Context as _, Result, ensure};
+use katabatch_e2e::batch::{Batch, Fault};
 use katabatch_e2e::eventually::Seen;
-use katabatch_e2e::farm::Plan;
+use katabatch_e2e::farm::{JOB_TYPE, Plan, input, message, task};
 use katabatch_e2e::process::Process;
 use katabatch_e2e::proxy::{Action, Rule};
 use katabatch_e2e::site::Site;
@@ -15,25 +15,139 @@ use serde_json::{Value, json};
 
 use crate::{SOON, site};
 
+const TASKS: usize = 1_000;
+const JOB_TYPES: usize = 5;
+
 fn cluster(name: &str, site: &Site, weight: f64) -> Value {
     json!({
         "name": name,
         "kubernetes": { "namespace": site.namespace.name(), "kubeconfig": site.kubeconfig },
         "weight": { "flag": name, "default": weight },
-        "limits": { "pending": { "flag": null, "default": 2_000 }, "creates_per_second": 40 },
+        "limits": { "pending": { "flag": null, "default": 2_000 }, "creates_per_second": 20 },
         "retain_finished": "1h",
     })
 }
 
-fn weigh(site: &Site, weights: [f64; 3]) -> Result<()> {
-    let [home, other, local] = weights;
-    site.farm.set_flags(&[("home", home), ("other", other), ("local", local)])
+fn job_type(n: usize) -> String {
+    format!("{JOB_TYPE}_{}", n % JOB_TYPES)
 }
 
-/// The names of the Jobs of a namespace.
-async fn names(site: &Site) -> Result<Vec<String>> {
-    let jobs = site.jobs().await?;
-    Ok(jobs.into_iter().filter_map(|job: Job| job.metadata.name).collect())
+/// A home namespace, another one, a Batch and this machine.
+struct Four {
+    home: Site,
+    other: Site,
+    batch: Batch,
+}
+
+impl Four {
+    async fn new(case: &Case) -> Result<Self> {
+        let plan = || Plan { job_types: (0..JOB_TYPES).map(job_type).collect(), ..Plan::default() };
+        let plane = &case.plane;
+        let other = Site::new(plane, &plane.namespace("gate-other").await?, plan()).await?;
+        let batch = Batch::start(&["us-central1"]).await?;
+        let (home, url) = (site(case, plan()).await?, batch.url());
+        home.farm.configure(&json!({
+            "backends": [
+                cluster("home", &home, 0.4),
+                cluster("other", &other, 0.3),
+                {
+                    "name": "batch",
+                    "gcp_batch": { "endpoint": url, "request_timeout": "1s" },
+                    "weight": { "flag": "batch", "default": 0.2 },
+                },
+                {
+                    "name": "local",
+                    // Each run leaves a line beside its record.
+                    "local": {
+                        "command": ["sh", "-c", "echo ran >> ../runs"], "dir": "work", "jobs": 8,
+                    },
+                    "weight": { "flag": "local", "default": 0.1 },
+                    "retain_finished": "1h",
+                },
+            ],
+            "limits": { "lease": "10s", "spill_after": "10m" },
+        }))?;
+        Ok(Self { home, other, batch })
+    }
+
+    fn weigh(&self, [home, other, batch, local]: [f64; 4]) -> Result<()> {
+        let weights = [("home", home), ("other", other), ("batch", batch), ("local", local)];
+        self.home.farm.set_flags(&weights)
+    }
+
+    async fn fill(&self) -> Result<()> {
+        self.home
+            .farm
+            .put((0..TASKS).map(|n| message("fuzz", &job_type(n), &input(n))).collect())
+            .await
+    }
+
+    /// The names of all tasks, as Jobs have them.
+    fn names() -> Result<BTreeMap<String, String>> {
+        let name = |n| {
+            let task = task("fuzz", &job_type(n), &input(n))?;
+            Ok((input(n), task.job_name().to_string()))
+        };
+        (0..TASKS).map(name).collect()
+    }
+
+    /// Each place that has a task, as often as it has it.
+    async fn found(&self) -> Result<BTreeMap<String, Vec<&'static str>>> {
+        let mut found: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for (place, site) in [("home", &self.home), ("other", &self.other)] {
+            for job in site.jobs().await? {
+                found.entry(job.metadata.name.unwrap_or_default()).or_default().push(place);
+            }
+        }
+        let names = Self::names()?;
+        for (input, count) in self.batch.state().inputs() {
+            let name = names.get(&input).context("an input of Batch's that was never put")?;
+            found.entry(name.clone()).or_default().extend(vec!["batch"; count]);
+        }
+        // The directory of a local task is named as its Job would be.
+        for entry in std::fs::read_dir(self.home.farm.dir().join("work"))? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("cf-job-") {
+                let runs = std::fs::read_to_string(entry.path().join("runs")).unwrap_or_default();
+                found.entry(name).or_default().extend(vec!["local"; runs.lines().count()]);
+            }
+        }
+        Ok(found)
+    }
+
+    /// How many tasks each place has, for people.
+    async fn counts(&self) -> Result<String> {
+        let found = self.found().await?;
+        let count = |place| found.values().filter(|places| places.contains(&place)).count();
+        let places = ["home", "other", "batch", "local"];
+        let counts: Vec<_> = places.map(|place| format!("{place} {}", count(place))).into();
+        Ok(counts.join(", "))
+    }
+
+    /// Kills katabatch in the middle of its work.
+    async fn kill(&self, process: Process, since: Instant) -> Result<()> {
+        process.kill().await?;
+        let counts = self.home.farm.counts().await?;
+        let left = counts.ready + counts.leased + counts.delayed;
+        ensure!(left > 50, "it was nearly done before it was killed: {counts:?}");
+        let (seconds, made) = (since.elapsed().as_secs_f64(), self.counts().await?);
+        eprintln!("killed after {seconds:.1} s with {left} left: {made}");
+        Ok(())
+    }
+
+    async fn judge(&self) -> Result<()> {
+        let found = self.found().await?;
+        let odd: Vec<_> = found.iter().filter(|(_, places)| places.len() != 1).collect();
+        ensure!(odd.is_empty(), "not made once: {odd:?}");
+        let expected: BTreeSet<String> = Self::names()?.into_values().collect();
+        let lost: Vec<_> = expected.iter().filter(|name| !found.contains_key(*name)).collect();
+        ensure!(lost.is_empty(), "lost: {lost:?}");
+        ensure!(found.len() == TASKS, "{} of {TASKS} tasks were made", found.len());
+        let state = self.batch.state();
+        ensure!(state.misused.is_empty(), "request ids with two bodies: {:?}", state.misused);
+        Ok(())
+    }
 }
 
 /// Waits until a namespace has at least so many Jobs.
@@ -45,74 +159,66 @@ async fn until_more_than(site: &Site, count: usize) -> Result<()> {
     .await
 }
 
-/// Killed once, with the weights changed and one namespace away for longer than its Lease lives.
-pub async fn each_task_runs_once_over_three_backends_whatever_happens(case: Case) -> Result<()> {
-    const TASKS: usize = 600;
-    case.plane.require_local("nodes that take hundreds of pods")?;
-    let plane = &case.plane;
-    let away = Site::new(plane, &plane.namespace("gate-other").await?, Plan::default()).await?;
-    let site = site(&case, Plan::default()).await?;
-    site.farm.configure(&json!({
-        "backends": [
-            cluster("home", &site, 0.5),
-            cluster("other", &away, 0.3),
-            {
-                "name": "local",
-                "local": { "command": ["true"], "dir": "work", "jobs": 8 },
-                "weight": { "flag": "local", "default": 0.2 },
-                "retain_finished": "1h",
-            },
-        ],
-        "limits": { "lease": "10s", "spill_after": "10m" },
-    }))?;
-    weigh(&site, [0.5, 0.3, 0.2])?;
-    site.farm.fill(TASKS).await?;
-    let since = Instant::now();
-    let first = site.run("first")?;
-    until_more_than(&site, 80).await?;
-    first.kill().await?;
+/// Waits until no task that ends by itself runs on this machine any more.
+async fn until_local_ran(four: &Four) -> Result<()> {
+    eventually("every local task has run", SOON, || async {
+        let found = four.found().await?;
+        let idle: Vec<_> = found.iter().filter(|(_, places)| places.is_empty()).collect();
+        Ok(Seen::when(idle.is_empty(), || format!("{idle:?}")))
+    })
+    .await
+}
 
-    let before = away.jobs().await?.len();
-    let second = site.run("second")?;
-    until_more_than(&away, before).await?;
-    until_more_than(&site, 120).await?;
-    let dropped = away.proxy.push(Rule::new(Action::DropBefore));
-    away.proxy.cut_watches();
-    weigh(&site, [0.3, 0.5, 0.2])?;
+/// Killed twice, with the weights changed and one namespace away for longer than its Lease lives,
+/// while Batch's answers are late, lost or a quota's.
+pub async fn each_task_runs_once_over_four_backends_whatever_happens(case: Case) -> Result<()> {
+    case.plane.require_local("nodes that take hundreds of pods")?;
+    let four = Four::new(&case).await?;
+    let (home, other) = (&four.home, &four.other);
+    four.batch.state().faults = vec![
+        (7, Fault::Quota(1)),
+        (3, Fault::LostAnswer),
+        (4, Fault::LostRequest),
+        (1, Fault::Slow(Duration::from_millis(800))),
+    ];
+    four.weigh([0.4, 0.3, 0.2, 0.1])?;
+    four.fill().await?;
+    let since = Instant::now();
+    let first = home.run("first")?;
+    until_more_than(home, 60).await?;
+    four.kill(first, since).await?;
+
+    let (at_home, before) = (home.jobs().await?.len(), other.jobs().await?.len());
+    let second = home.run("second")?;
+    until_more_than(other, before).await?;
+    until_more_than(home, at_home).await?;
+    let dropped = other.proxy.push(Rule::new(Action::DropBefore));
+    other.proxy.cut_watches();
+    four.weigh([0.3, 0.4, 0.1, 0.2])?;
     eventually("its Lease has expired", SOON, || async {
-        let log = std::fs::read_to_string(site.farm.dir().join("second.stderr"))?;
+        let log = std::fs::read_to_string(home.farm.dir().join("second.stderr"))?;
         let lost = log.contains("does not lead in this namespace any more");
         Ok(Seen::when(lost, || format!("{} requests were dropped", dropped.count())))
     })
     .await?;
-    away.proxy.clear();
-    site.until_acked(4 * SOON).await?;
-    second.terminate()?;
-    let ended = second.end(SOON).await?;
-    ensure!(ended.code == Some(0), "{ended:?}");
+    four.kill(second, since).await?;
 
-    let mut seen: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for (place, jobs) in [("home", names(&site).await?), ("other", names(&away).await?)] {
-        jobs.into_iter().for_each(|name| seen.entry(name).or_default().push(place));
-    }
-    // The directory of a local task is named as its Job would be.
-    for entry in std::fs::read_dir(site.farm.dir().join("work"))? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if name.starts_with("cf-job-") {
-            seen.entry(name).or_default().push("local");
-        }
-    }
-    let twice: Vec<_> = seen.iter().filter(|(_, places)| places.len() != 1).collect();
-    ensure!(twice.is_empty(), "made twice: {twice:?}");
-    ensure!(seen.len() == TASKS, "{} of {TASKS} tasks were made", seen.len());
-    let count = |place| seen.values().filter(|places| places.contains(&place)).count();
-    eprintln!(
-        "{TASKS} tasks in {:.1} s: home {}, other {}, local {}",
-        since.elapsed().as_secs_f64(),
-        count("home"),
-        count("other"),
-        count("local")
-    );
+    // The next one finds it away as well.
+    let so_far = dropped.count();
+    let third = home.run("third")?;
+    eventually("the third process asks for it", SOON, || async {
+        Ok(Seen::when(dropped.count() > so_far, || format!("{so_far} requests")))
+    })
+    .await?;
+    other.proxy.clear();
+    home.until_acked(4 * SOON).await?;
+    until_local_ran(&four).await?;
+    let seconds = since.elapsed().as_secs_f64();
+    third.terminate()?;
+    let ended = third.end(SOON).await?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    four.judge().await?;
+    eprintln!("{TASKS} tasks in {seconds:.1} s: {}", four.counts().await?);
     Ok(())
 }
 

@@ -9,10 +9,12 @@
 //! [`spec`] makes the body of a job, [`region`] chooses where it goes, [`submit`] creates, [`poll`]
 //! reads what became of it, [`end`] says what that means, [`client`] speaks HTTP.
 //!
-//! Jobs are never deleted here: Batch does that 60 days after their end.
+//! Jobs that are over are never deleted here: Batch does that 60 days after their end. [`clear`]
+//! deletes the others, where a person has declared all of this lost.
 
 pub mod answer;
 pub mod api;
+mod clear;
 pub mod client;
 mod end;
 mod ledger;
@@ -266,6 +268,11 @@ fn deferral(
     Deferral::new(scope, kind, detail, Duration::from_secs(seconds))
 }
 
+/// Why a task waits for its job to be gone.
+fn leaving(id: &JobId) -> Deferral {
+    deferral(Scope::Task, HoldKind::BeingDeleted, format!("job {id} is being deleted"), 30)
+}
+
 #[async_trait]
 impl Backend for GcpBatch {
     fn name(&self) -> &BackendName {
@@ -302,11 +309,13 @@ impl Backend for GcpBatch {
         };
         match standing {
             Standing::Placed => Ok(true),
+            Standing::Leaving(id) => Err(leaving(&id)),
             Standing::Free => Ok(false),
             Standing::Bound(id) => {
                 self.settle_idle(&id).await;
                 match self.state().ledger.standing(mark) {
                     Standing::Placed => Ok(true),
+                    Standing::Leaving(id) => Err(leaving(&id)),
                     Standing::Free => Ok(false),
                     Standing::Bound(id) => {
                         let why = format!("whether job {id} will come to be is not known yet");
@@ -322,8 +331,12 @@ impl Backend for GcpBatch {
         match state.ledger.standing(Mark::of(&task.hash)) {
             Standing::Placed => Some(true),
             Standing::Free => matches!(self.room_now(&state), Room::Known(_)).then_some(false),
-            Standing::Bound(_) => None,
+            Standing::Leaving(_) | Standing::Bound(_) => None,
         }
+    }
+
+    async fn clear(&self) -> Result<usize, Deferral> {
+        self.clear_all().await
     }
 
     fn acked(&self, _: &[TaskHash]) {

@@ -175,6 +175,7 @@ fn read_one(
         }
     };
     let kind = kind.unwrap_or_else(default_kubernetes);
+    refuse_idle(&section, &["retain_finished", "templates"], &kind);
     let backend = BackendConfig {
         name: name.unwrap_or_default().into(),
         weight: read_weight(section.set("weight"), &kind, alone),
@@ -322,6 +323,14 @@ fn read_weight(field: Option<Field<'_>>, kind: &BackendKind, alone: bool) -> Wei
     weight
 }
 
+/// What is not for Batch: who sets it there expects what does not come.
+fn refuse_idle(section: &Section<'_>, keys: &[&'static str], kind: &BackendKind) {
+    if matches!(kind, BackendKind::GcpBatch { .. }) {
+        let said = keys.iter().filter_map(|key| section.set(key));
+        said.for_each(|field| field.fault("has no effect on gcp_batch", "take it out"));
+    }
+}
+
 /// `null` means that no flag counts.
 fn read_flag(section: &Section<'_>, flag: &mut Option<String>) {
     if let Some(field) = section.get("flag") {
@@ -332,6 +341,7 @@ fn read_flag(section: &Section<'_>, flag: &mut Option<String>) {
 fn read_limits(field: Option<Field<'_>>, kind: &BackendKind) -> BackendLimits {
     let mut limits = default_limits(kind);
     let Some(section) = field.and_then(|f| f.section()) else { return limits };
+    refuse_idle(&section, &["creates_per_second", "window"], kind);
     if let Some(pending) = section.set("pending").and_then(|f| f.section()) {
         read_flag(&pending, &mut limits.pending_flag);
         if let Some(value) = pending.get("default").and_then(|f| f.whole(0..=1_000_000_usize)) {

@@ -85,6 +85,24 @@ fn a_cluster_is_said_in_one_way() {
 }
 
 #[test]
+fn what_has_no_effect_on_batch_is_refused() {
+    let batch = |more: &str| {
+        let head = "apiVersion: katabatch.dev/v1alpha1\nbackends:\n- name: a\n  gcp_batch: {}\n";
+        format!("{head}{more}\n")
+    };
+    parse(&batch("  limits: {pending: {default: 5}, live: 9}")).expect("fine");
+    for (more, key) in [
+        ("  limits: {creates_per_second: 5}", "limits.creates_per_second"),
+        ("  limits: {window: 5}", "limits.window"),
+        ("  retain_finished: 1h", "retain_finished"),
+        ("  templates: t", "templates"),
+    ] {
+        let said = format!("k.yaml:5: backends[0].{key}: has no effect on gcp_batch; take it out");
+        check(&batch(more), &[&said]);
+    }
+}
+
+#[test]
 fn a_file_that_is_no_configuration_says_so() {
     check("", &["k.yaml:1: is empty; a mapping (key: value) is wanted"]);
     check(

@@ -83,6 +83,10 @@ pub trait Api: Send + Sync {
     /// The job; `None`: Batch itself said that it is not there.
     async fn get(&self, parent: &str, id: &JobId) -> Result<Option<Job>, ApiError>;
 
+    /// Asks for a job's deletion, which takes as long as its machines need to go. `false`: Batch
+    /// itself said that it is not there. After any other answer it may have begun.
+    async fn delete(&self, parent: &str, id: &JobId) -> Result<bool, ApiError>;
+
     /// One page of a region's jobs, the latest first, without their tasks' environments.
     async fn list(&self, parent: &str, page: Option<&str>) -> Result<Jobs, ApiError>;
 

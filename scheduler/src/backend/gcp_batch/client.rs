@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use reqwest::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, Response, StatusCode};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use url::Url;
 use uuid::Uuid;
 
@@ -258,6 +258,16 @@ impl Api for RestApi {
             Ok(job) if job.id() == id.as_str() => Ok(Some(job)),
             Ok(_) => Err(ApiError::new(Fault::Lost, "the answer is no job of that name")),
             Err(error) if error.fault == Fault::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn delete(&self, parent: &str, id: &JobId) -> Result<bool, ApiError> {
+        let url = self.url(&format!("v1/{parent}/jobs/{id}"), &[]);
+        // The answer is an operation; how it goes is seen in the job's state.
+        match self.call::<IgnoredAny>(Method::DELETE, url, None).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.fault == Fault::NotFound => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -180,6 +180,11 @@ impl World {
         }
     }
 
+    /// What is being deleted is gone.
+    pub fn sweep(&mut self) {
+        self.jobs.retain(|_, job| job["status"]["state"] != "DELETION_IN_PROGRESS");
+    }
+
     fn make(&mut self, parent: &str, id: &JobId, body: Value, wall: Timestamp) -> Option<Value> {
         let key = (parent.to_owned(), id.clone());
         if self.jobs.contains_key(&key) {
@@ -265,6 +270,20 @@ impl Api for Fake {
         let job = self.world().jobs.get(&(parent.to_owned(), id.clone())).cloned();
         self.point().await;
         Ok(job.map(|job| serde_json::from_value(job).expect("a job")))
+    }
+
+    async fn delete(&self, parent: &str, id: &JobId) -> Result<bool, ApiError> {
+        self.point().await;
+        if let Some(fault) = self.fault() {
+            return Err(error(fault));
+        }
+        let mut world = self.world();
+        let Some(job) = world.jobs.get_mut(&(parent.to_owned(), id.clone())) else {
+            return Ok(false);
+        };
+        // It goes when its machines are gone: see [`World::sweep`].
+        job["status"]["state"] = json!("DELETION_IN_PROGRESS");
+        Ok(true)
     }
 
     async fn list(&self, parent: &str, page: Option<&str>) -> Result<Jobs, ApiError> {

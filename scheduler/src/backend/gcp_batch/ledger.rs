@@ -66,6 +66,8 @@ pub struct TooManyPlans(pub usize);
 pub enum Standing {
     /// A job has it.
     Placed,
+    /// The job that has it is being deleted.
+    Leaving(JobId),
     /// It is a candidate of an open plan.
     Bound(JobId),
     /// No job of ours has it, nor ever will by a request made before.
@@ -161,8 +163,11 @@ impl Ledger {
 
     /// What is known of a task.
     pub fn standing(&self, mark: Mark) -> Standing {
-        if self.index.contains_key(&mark) {
-            return Standing::Placed;
+        if let Some(id) = self.index.get(&mark) {
+            return match self.jobs.get(id).map(|known| known.state) {
+                Some(State::DeletionInProgress) => Standing::Leaving(id.clone()),
+                _ => Standing::Placed,
+            };
         }
         self.bound.get(&mark).map_or(Standing::Free, |id| Standing::Bound(id.clone()))
     }
@@ -291,6 +296,25 @@ impl Ledger {
             known.state = state;
         }
         self.count(id);
+    }
+
+    /// A job is not there any more. The tasks of one that was being deleted are free; those of one
+    /// that merely can't be found are not, since that may be an answer from before its creation.
+    pub fn gone(&mut self, id: &JobId) {
+        let Some(known) = self.jobs.get_mut(id) else { return };
+        if std::mem::replace(&mut known.state, State::Cancelled) == State::DeletionInProgress {
+            for mark in std::mem::take(&mut known.members) {
+                if self.index.get(&mark) == Some(id) {
+                    self.index.remove(&mark);
+                }
+            }
+        }
+        self.count(id);
+    }
+
+    /// How many plans are open.
+    pub fn open_plans(&self) -> usize {
+        self.plans.len()
     }
 
     /// The end of a job was told.

@@ -2,6 +2,7 @@
 //! settling plans that nobody works on; telling ends.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream;
@@ -20,6 +21,9 @@ use crate::domain::outcome::Placed;
 const FARTHEST: SignedDuration = SignedDuration::from_hours(15 * 24);
 /// How far back each look goes at least, whatever is known.
 const OVERLAP: SignedDuration = SignedDuration::from_mins(15);
+/// The pause before the next look while the records are not read. They are the scheduler's own, so
+/// that Batch is not asked more often for it.
+const UNREADY: Duration = Duration::from_secs(1);
 /// Reads under way at once.
 const SIDE_BY_SIDE: usize = 8;
 /// The most failed jobs whose tasks are read in one look.
@@ -49,6 +53,14 @@ impl GcpBatch {
     pub async fn run(&self, stop: CancellationToken) {
         let mut said: Option<String> = None;
         loop {
+            // Only the leader may read the records; one that comes to lead begins at once.
+            if !self.leadership.may_create() {
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(UNREADY.min(self.settings.poll)) => continue,
+                }
+            }
             let looked = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -66,9 +78,15 @@ impl GcpBatch {
                 biased;
                 () = stop.cancelled() => return,
                 () = self.look.notified() => {}
-                () = tokio::time::sleep(self.settings.poll) => {}
+                () = tokio::time::sleep(self.pause()) => {}
             }
         }
+    }
+
+    /// The time until the next look.
+    fn pause(&self) -> Duration {
+        let poll = self.settings.poll;
+        if self.state().loaded { poll } else { UNREADY.min(poll) }
     }
 
     /// One look at everything.
@@ -189,9 +207,10 @@ impl GcpBatch {
         // Known, unfinished, and in no list that should show them.
         let missing = live.into_iter().filter(|id| !seen.contains(id));
         for id in missing.collect::<Vec<_>>() {
-            let state =
-                self.api.get(parent, &id).await?.map_or(State::Cancelled, |j| j.status.state);
-            self.state().ledger.found(&id, state);
+            match self.api.get(parent, &id).await? {
+                Some(job) => self.state().ledger.found(&id, job.status.state),
+                None => self.state().ledger.gone(&id),
+            }
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::api::{ApiError, Fault};
 use super::ledger::Standing;
 use super::plan::{JobId, Mark, Plan};
 use super::spec::{Form, cut};
-use super::{Claim, GcpBatch, SEND_WITHIN, answer, deferral};
+use super::{Claim, GcpBatch, SEND_WITHIN, answer, deferral, leaving};
 use crate::domain::machines::Region;
 use crate::domain::outcome::{Deferral, HoldKind, Outcome, Placed, Scope};
 use crate::domain::room::Room;
@@ -37,6 +37,9 @@ impl GcpBatch {
                 match state.ledger.standing(mark) {
                     Standing::Placed => {
                         outcomes.insert(mark, Outcome::Scheduled(Placed::AlreadyThere));
+                    }
+                    Standing::Leaving(id) => {
+                        outcomes.insert(mark, Outcome::Deferred(leaving(&id)));
                     }
                     Standing::Bound(id) => bound.entry(id).or_default().push(task),
                     Standing::Free => free.push(task),

@@ -1,5 +1,6 @@
 //! The backend against Batch in memory.
 
+mod clearing;
 mod crashes;
 mod placing;
 mod settling;

@@ -5,7 +5,7 @@ use api::Fault;
 use fake::Script;
 
 /// Another process leads.
-struct Another;
+pub struct Another;
 
 impl Leadership for Another {
     fn may_create(&self) -> bool {
