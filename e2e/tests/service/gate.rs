@@ -23,7 +23,7 @@ fn cluster(name: &str, site: &Site, weight: f64) -> Value {
         "name": name,
         "kubernetes": { "namespace": site.namespace.name(), "kubeconfig": site.kubeconfig },
         "weight": { "flag": name, "default": weight },
-        "limits": { "pending": { "flag": null, "default": 2_000 }, "creates_per_second": 20 },
+        "limits": { "pending": { "flag": null, "default": 2_000 }, "creates_per_second": 30 },
         "retain_finished": "1h",
     })
 }
@@ -54,6 +54,7 @@ impl Four {
                     "name": "batch",
                     "gcp_batch": { "endpoint": url, "request_timeout": "1s" },
                     "weight": { "flag": "batch", "default": 0.2 },
+                    "limits": { "pending": { "flag": "batch_pending", "default": 0 } },
                 },
                 {
                     "name": "local",
@@ -65,14 +66,15 @@ impl Four {
                     "retain_finished": "1h",
                 },
             ],
-            "limits": { "lease": "10s", "spill_after": "10m" },
+            "limits": { "lease": "10s", "spill_after": "10m", "held": 4_000 },
         }))?;
         Ok(Self { home, other, batch })
     }
 
-    fn weigh(&self, [home, other, batch, local]: [f64; 4]) -> Result<()> {
+    /// Sets the weights, and how many tasks may wait in Batch: none of this one's ever starts.
+    fn set(&self, [home, other, batch, local]: [f64; 4], pending: f64) -> Result<()> {
         let weights = [("home", home), ("other", other), ("batch", batch), ("local", local)];
-        self.home.farm.set_flags(&weights)
+        self.home.farm.set_flags(&[&weights[..], &[("batch_pending", pending)]].concat())
     }
 
     async fn fill(&self) -> Result<()> {
@@ -159,7 +161,7 @@ async fn until_more_than(site: &Site, count: usize) -> Result<()> {
     .await
 }
 
-/// Waits until no task that ends by itself runs on this machine any more.
+/// Waits until every task that was given to this machine has run.
 async fn until_local_ran(four: &Four) -> Result<()> {
     eventually("every local task has run", SOON, || async {
         let found = four.found().await?;
@@ -181,7 +183,7 @@ pub async fn each_task_runs_once_over_four_backends_whatever_happens(case: Case)
         (4, Fault::LostRequest),
         (1, Fault::Slow(Duration::from_millis(800))),
     ];
-    four.weigh([0.4, 0.3, 0.2, 0.1])?;
+    four.set([0.4, 0.3, 0.2, 0.1], 60.0)?;
     four.fill().await?;
     let since = Instant::now();
     let first = home.run("first")?;
@@ -194,7 +196,7 @@ pub async fn each_task_runs_once_over_four_backends_whatever_happens(case: Case)
     until_more_than(home, at_home).await?;
     let dropped = other.proxy.push(Rule::new(Action::DropBefore));
     other.proxy.cut_watches();
-    four.weigh([0.3, 0.4, 0.1, 0.2])?;
+    four.set([0.3, 0.4, 0.2, 0.1], 120.0)?;
     eventually("its Lease has expired", SOON, || async {
         let log = std::fs::read_to_string(home.farm.dir().join("second.stderr"))?;
         let lost = log.contains("does not lead in this namespace any more");
@@ -204,6 +206,7 @@ pub async fn each_task_runs_once_over_four_backends_whatever_happens(case: Case)
     four.kill(second, since).await?;
 
     // The next one finds it away as well.
+    four.set([0.3, 0.4, 0.2, 0.1], 1_000.0)?;
     let so_far = dropped.count();
     let third = home.run("third")?;
     eventually("the third process asks for it", SOON, || async {
