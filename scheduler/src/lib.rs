@@ -16,7 +16,9 @@ pub mod domain;
 pub mod flags;
 pub mod gate;
 pub mod gcp;
+pub mod http;
 pub mod located;
+pub mod metrics;
 pub mod pipeline;
 pub mod queue;
 pub mod records;
@@ -24,4 +26,5 @@ pub mod render;
 pub mod service;
 #[cfg(test)]
 mod simulation;
+pub mod status;
 pub mod telemetry;

@@ -19,7 +19,10 @@ mod look_up;
 pub mod resolve;
 mod say;
 mod settle;
+pub mod stages;
 pub mod tally;
+mod unheld;
+pub mod view;
 mod workloads;
 
 use std::collections::BTreeMap;
@@ -48,6 +51,7 @@ pub use deps::{BackendBinding, Deps, Ended, PipelineError, QueueBinding, Resolve
 use fuse::Fuse;
 use say::Said;
 use tally::Tally;
+use view::View;
 use workloads::Workloads;
 
 /// How long one call for messages waits for the first one.
@@ -143,6 +147,8 @@ struct BackendState {
     awaited: bool,
     /// Closed until then, after a deferral that stops the backend.
     closed: Option<(Instant, Deferral)>,
+    /// The deferral that stopped it last and when, until something is scheduled there again.
+    refused: Option<(Instant, Deferral)>,
 }
 
 impl BackendState {
@@ -156,6 +162,7 @@ impl BackendState {
 pub struct Pipeline {
     deps: Deps,
     tally: Arc<Tally>,
+    view: Arc<View>,
     book: Book,
     workloads: Workloads,
     fuse: Fuse,
@@ -183,6 +190,7 @@ impl Pipeline {
             unpolled: Arc::default(),
             awaited: false,
             closed: None,
+            refused: None,
         });
         Self {
             backends: backends.collect(),
@@ -190,6 +198,7 @@ impl Pipeline {
             last_progress: deps.clock.mono(),
             deps,
             tally: Arc::default(),
+            view: Arc::default(),
             book: Book::default(),
             workloads: Workloads::default(),
             fuse: Fuse::default(),
@@ -245,6 +254,7 @@ impl Pipeline {
         if !self.stopping {
             self.take_in(now);
         }
+        self.publish(now);
         let wake_at = self.next_wake(now);
         tokio::select! {
             biased;

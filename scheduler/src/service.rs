@@ -4,14 +4,19 @@
 //! What each part does is its own; this only makes, joins and stops them.
 
 mod backends;
+mod endpoint;
 mod farm_resolver;
+mod overview;
 pub mod queues;
 mod sources;
+mod token_review;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -19,12 +24,15 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::config::farm::Farm;
 use crate::config::watch::{Reload, Sources, Watched};
+use crate::http::{self, Endpoint};
 use crate::pipeline::leases::Leases;
 use crate::pipeline::tally::{Observer, Tally};
 use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::{Queue, QueueError};
+use crate::status::Status;
 pub use backends::{BackendError, Backends, templates};
 use farm_resolver::FarmResolver;
+use overview::Overview;
 pub use sources::{Lookups, open_flags};
 
 /// How often files are looked at for changes.
@@ -58,6 +66,20 @@ pub enum ServiceError {
     /// A backend can't be set up or has failed.
     #[error("{0}")]
     Backend(#[from] BackendError),
+    /// Another process listens there, or it is not ours to listen on.
+    #[error(
+        "http.listen: can't listen on {at}: {error}; stop what listens there, or write another \
+         address"
+    )]
+    Listen {
+        /// The address.
+        at: SocketAddr,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The HTTP endpoint failed.
+    #[error("the HTTP endpoint: {0}")]
+    Http(std::io::Error),
     /// The pipeline can't go on.
     #[error("{0}")]
     Pipeline(#[from] PipelineError),
@@ -103,6 +125,8 @@ pub struct Service {
     queues: Vec<Arc<dyn Queue>>,
     leases: Vec<Arc<Leases>>,
     pipeline: Pipeline,
+    overview: Arc<Overview>,
+    http: Option<(TcpListener, Endpoint)>,
     see_ends: bool,
 }
 
@@ -121,9 +145,22 @@ impl Service {
         }
         let lookups = Lookups::open(&now, &clock).await.map_err(ServiceError::Configuration)?;
         let backends = Backends::open(&now.config, &clock).await?;
-        let queues = open_queues(&now, options.queue, &clock).await?;
+        // What runs for a moment beside a running scheduler must not want its port.
+        let http = now.config.http.as_ref().filter(|_| !options.once && options.queue.is_none());
+        let listener = match http {
+            Some(http) => Some(endpoint::listen(http).await?),
+            None => None,
+        };
+        let mut queues = open_queues(&now, options.queue, &clock).await?;
+        let mut tasks = None;
+        if let Some(config) = http.and_then(|http| http.tasks.as_ref()) {
+            let way_in = endpoint::way_in(config, backends.home(), &clock).await?;
+            queues.push(pushed(way_in.queue, now.config.limits.lease));
+            tasks = Some(way_in.tasks);
+        }
         let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();
-        let leases = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();
+        let leases: Vec<_> = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();
+        let at = Arc::clone(&clock);
         let pipeline = Pipeline::new(Deps {
             clock,
             queues,
@@ -140,8 +177,26 @@ impl Service {
             on_flags: backends.limits_from_flags(&now.config),
             observer: options.observer,
         });
+        let overview = Arc::new(Overview {
+            scheduler: now.config.scheduler.clone(),
+            clock: at,
+            view: pipeline.view(),
+            tally: pipeline.tally(),
+            leases: leases.clone(),
+            gauges: backends.gauges(),
+            lookups: lookups.clone(),
+            stop: OnceLock::new(),
+        });
+        let http = listener
+            .map(|listener| (listener, Endpoint { source: Arc::clone(&overview) as _, tasks }));
         let (queues, see_ends) = (sources, options.see_ends);
-        Ok(Self { loaded, lookups, backends, queues, leases, pipeline, see_ends })
+        Ok(Self { loaded, lookups, backends, queues, leases, pipeline, overview, http, see_ends })
+    }
+
+    /// What it says of itself, readable while it runs.
+    pub fn status(&self) -> impl Fn() -> Status + Send + Sync + use<> {
+        let overview = Arc::clone(&self.overview);
+        move || http::Source::status(overview.as_ref())
     }
 
     /// The counts, readable while it runs.
@@ -160,6 +215,7 @@ impl Service {
     /// # Errors
     /// The cause, when a part that must run has ended or failed.
     pub async fn run(self, shutdown: CancellationToken) -> Result<Ended, ServiceError> {
+        self.overview.runs_until(shutdown.clone());
         let backends_stop = CancellationToken::new();
         let mut parts: JoinSet<Result<(), ServiceError>> = JoinSet::new();
         self.backends.spawn(&mut parts, &backends_stop);
@@ -168,6 +224,12 @@ impl Service {
             keepers.spawn(Arc::clone(leases).run());
         }
         keepers.spawn(keep_reloading(Arc::clone(&self.loaded), self.lookups.clone()));
+        let http_stop = CancellationToken::new();
+        if let Some((listener, endpoint)) = self.http {
+            let until = http_stop.clone();
+            let serving = http::serve(listener, http::router(endpoint), until);
+            parts.spawn(async move { serving.await.map_err(ServiceError::Http) });
+        }
         // On a worker thread, beside the connections that it waits for.
         let (mut pipeline, stop) = (self.pipeline, shutdown.child_token());
         let until = stop.clone();
@@ -182,7 +244,7 @@ impl Service {
                 // What is leased goes back, so that the next process need not wait for it.
                 stop.cancel();
                 let _ = (&mut pipeline.0).await;
-                Err(why(part, "a backend"))
+                Err(why(part, "a backend or the HTTP endpoint"))
             }
             part = keepers.join_next() => {
                 Err(why(part.map(|joined| joined.map(Ok)), "the keeper of leases or of files"))
@@ -193,6 +255,7 @@ impl Service {
             self.backends.local_idle(&shutdown).await;
         }
         backends_stop.cancel();
+        http_stop.cancel();
         while let Some(part) = parts.join_next().await {
             if let (Ok(_), Ok(Err(error))) = (&ended, part) {
                 return Err(error);
@@ -223,6 +286,13 @@ fn why(
     }
 }
 
+/// The queue of posted tasks, which holds nothing: their senders wait.
+fn pushed(queue: Arc<dyn Queue>, lease: Duration) -> QueueBinding {
+    let leases = Leases::new(Arc::clone(&queue), lease);
+    // A panic is an answer too: it goes back as deferred, and never counts twice.
+    QueueBinding { leases, queue, base_os_version: None, max_panics: 2, hold: false }
+}
+
 /// Makes the queues that the configuration names, or takes the one that is given instead.
 async fn open_queues(
     loaded: &Loaded,
@@ -235,6 +305,7 @@ async fn open_queues(
         queue,
         base_os_version,
         max_panics,
+        hold: true,
     };
     if let Some(queue) = instead {
         return Ok(vec![bind(queue, None, 3)]);
@@ -260,7 +331,7 @@ async fn keep_reloading(loaded: Arc<Watched<Loaded>>, lookups: Lookups) {
             let reload = at.poll();
             if reload == Reload::Reloaded && needs_restart(&before.config, &at.get().config) {
                 tracing::warn!(
-                    "queues, backends, limits or sources changed: these take effect at the next start"
+                    "queues, backends, limits, http or sources changed: these take effect at the next start"
                 );
             }
             (reload, also.poll())
@@ -296,4 +367,5 @@ fn needs_restart(before: &Config, after: &Config) -> bool {
         || before.catalog != after.catalog
         || before.flags != after.flags
         || before.scheduler != after.scheduler
+        || before.http != after.http
 }

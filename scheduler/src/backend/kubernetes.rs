@@ -8,6 +8,7 @@
 mod accounts;
 mod acks;
 pub mod api;
+pub mod calls;
 mod classify;
 pub mod client;
 pub mod connect;
@@ -200,6 +201,11 @@ impl KubernetesBackend {
     /// How many creates may be under way now.
     pub fn window(&self) -> usize {
         self.slots.size()
+    }
+
+    /// Whether this process leads, as far as it knows now.
+    pub fn leads(&self) -> bool {
+        self.leader.may_create()
     }
 
     /// Claims the namespace, leads, then watches, settles and tidies up, until `shutdown`.

@@ -58,6 +58,8 @@ pub struct Entry {
     pub held: Option<(HoldKind, String)>,
     /// When it came in.
     pub since: Instant,
+    /// When it was last given to a backend.
+    pub submitted_at: Option<Instant>,
     /// How often handling it panicked.
     pub panics: u32,
     /// The backend that has confirmed its Job.
@@ -102,6 +104,7 @@ impl Book {
             place: Place::Ready,
             held: None,
             since: now,
+            submitted_at: None,
             panics: 0,
             scheduled_on: None,
             rejected: None,

@@ -203,6 +203,11 @@ impl Pipeline {
     }
 
     fn hold_for_room(&mut self, hash: TaskHash, backend: usize) {
+        if self.backends[backend].free() > 0 {
+            // There is room; it only waits for its turn behind what is under way.
+            self.book.put(hash, Place::Backend(backend));
+            return;
+        }
         let (kind, detail) = match &*self.backends[backend].room.borrow() {
             crate::domain::room::Room::Unknown(why) => (HoldKind::RoomUnknown, why.clone()),
             crate::domain::room::Room::Known(o) if o.live_limit.is_some_and(|l| o.live >= l) => {
@@ -247,11 +252,13 @@ impl Pipeline {
                 self.decide(Some(&hash), &ticket, backend, verdict);
             }
         }
+        self.give_back_unheld(hash, why);
     }
 
     fn submit(&mut self, backend: usize, workload: Arc<Workload>, hash: TaskHash) {
         self.book.put(hash, Place::InFlight);
         let Some(entry) = self.book.get_mut(&hash) else { return };
+        entry.submitted_at = Some(self.deps.clock.mono());
         let task = (*entry.task).clone();
         self.backends[backend].under_way += 1;
         let target = Arc::clone(&self.deps.backends[backend].backend);
@@ -310,6 +317,7 @@ impl Pipeline {
                     Scope::Backend => {
                         if !why.kind.is_room() {
                             self.backends[backend].closed = Some((until, why.clone()));
+                            self.backends[backend].refused = Some((now, why.clone()));
                             Place::Backend(backend)
                         } else if self.backends[backend].free() == 0 {
                             // The backend itself says when there is room again.

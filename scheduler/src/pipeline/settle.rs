@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::book::{Place, Ticket};
 use super::say::Stopped;
+use super::stages::Stage;
 use super::tally::Verdict;
 use super::{Ack, Event, Pipeline, PipelineError, QUEUE_RETRY};
 use crate::domain::name::TaskHash;
@@ -39,6 +40,12 @@ impl Pipeline {
         let Some(entry) = self.book.get_mut(&hash) else { return };
         entry.scheduled_on = Some(backend);
         let tickets = entry.tickets.clone();
+        if let Some(submitted) = entry.submitted_at {
+            let confirmed = self.deps.clock.mono().saturating_duration_since(submitted);
+            self.view.observe(Stage::Held, submitted.saturating_duration_since(entry.since));
+            self.view.observe(Stage::Submitted, confirmed);
+        }
+        self.backends[backend].refused = None;
         if !self.said.is_empty() {
             self.said.goes_on(&Stopped::Workload(entry.task.key.clone()));
             let name = self.deps.backends[backend].candidate.name.clone();
@@ -172,7 +179,8 @@ impl Pipeline {
     pub(super) fn reject(&mut self, hash: TaskHash, why: &Rejection, now: Instant) {
         let Some(entry) = self.book.get(&hash) else { return };
         let tickets = entry.tickets.clone();
-        if !self.fuse.reject(now) {
+        let counts = tickets.iter().any(|ticket| self.holds(ticket.queue));
+        if counts && !self.fuse.reject(now) {
             self.say_blown();
             let detail = format!("too many rejects at once; this one would be {}", why.kind);
             let blown = Deferral::new(Scope::Task, HoldKind::FuseBlown, detail, LET_GO_FOR);
@@ -190,7 +198,7 @@ impl Pipeline {
 
     /// Rejects a message that could not be read as a task.
     pub(super) fn quarantine(&mut self, ticket: Ticket, why: Rejection, now: Instant) {
-        if self.fuse.reject(now) {
+        if !self.holds(ticket.queue) || self.fuse.reject(now) {
             self.put_away(None, ticket, why, Duration::ZERO);
         } else {
             self.say_blown();

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ServiceError;
 use crate::backend::Backend;
+use crate::backend::kubernetes::calls::{Calls, Verb};
 use crate::backend::kubernetes::client::KubeApi;
 use crate::backend::kubernetes::connect::{Cluster, ConnectError, connect};
 use crate::backend::kubernetes::{self, Fatal, KubernetesBackend};
@@ -20,6 +21,7 @@ use crate::flags::FlagSet;
 use crate::gate::Candidate;
 use crate::pipeline::BackendBinding;
 use crate::render::{Policy, RenderError, Templates};
+use crate::status::ApiCalls;
 
 /// Why a backend can't be set up or go on.
 #[derive(Debug, thiserror::Error)]
@@ -42,13 +44,40 @@ pub enum BackendError {
 }
 
 enum One {
-    Kubernetes(Arc<KubernetesBackend>),
+    Kubernetes(Arc<KubernetesBackend>, Arc<Calls>),
     Local(Arc<LocalBackend>),
 }
 
 /// All backends, in the order of the configuration.
 pub struct Backends {
     all: Vec<One>,
+    home: Option<kube::Client>,
+}
+
+/// What can be read off a running backend beside its room.
+pub struct Gauges(Option<(Arc<KubernetesBackend>, Arc<Calls>)>);
+
+impl Gauges {
+    /// Whether this process leads there; `None`: no process has to.
+    pub fn leads(&self) -> Option<bool> {
+        self.0.as_ref().map(|(kubernetes, _)| kubernetes.leads())
+    }
+
+    /// How many creates may be under way.
+    pub fn window(&self) -> Option<usize> {
+        self.0.as_ref().map(|(kubernetes, _)| kubernetes.window())
+    }
+
+    /// The calls of its API so far.
+    pub fn api_calls(&self) -> Vec<ApiCalls> {
+        let Some((_, calls)) = &self.0 else { return Vec::new() };
+        let row = |((verb, code), count): ((Verb, Option<u16>), u64)| ApiCalls {
+            verb: verb.label().to_owned(),
+            code: code.map_or_else(|| "lost".to_owned(), |code| code.to_string()),
+            count,
+        };
+        calls.read().into_iter().map(row).collect()
+    }
 }
 
 impl Backends {
@@ -57,18 +86,34 @@ impl Backends {
     /// # Errors
     /// The first that can't be made.
     pub async fn open(config: &Config, clock: &Arc<dyn Clock>) -> Result<Self, BackendError> {
-        let mut all = Vec::new();
+        let (mut all, mut home) = (Vec::new(), None);
         for backend in &config.backends {
-            all.push(open_one(config, backend, clock).await?);
+            all.push(open_one(config, backend, clock, &mut home).await?);
         }
-        Ok(Self { all })
+        Ok(Self { all, home })
+    }
+
+    /// A client of the first Kubernetes backend's API server.
+    pub(super) fn home(&self) -> Option<kube::Client> {
+        self.home.clone()
+    }
+
+    /// What can be read off each of them.
+    pub(super) fn gauges(&self) -> Vec<Gauges> {
+        let of = |one: &One| match one {
+            One::Kubernetes(kubernetes, calls) => {
+                Gauges(Some((Arc::clone(kubernetes), Arc::clone(calls))))
+            }
+            One::Local(_) => Gauges(None),
+        };
+        self.all.iter().map(of).collect()
     }
 
     /// The backends and where their weights come from, for the pipeline.
     pub fn bindings(&self, config: &Config) -> Vec<BackendBinding> {
         let bind = |(one, backend): (&One, &BackendConfig)| BackendBinding {
             backend: match one {
-                One::Kubernetes(kubernetes) => Arc::clone(kubernetes) as Arc<dyn Backend>,
+                One::Kubernetes(kubernetes, _) => Arc::clone(kubernetes) as Arc<dyn Backend>,
                 One::Local(local) => Arc::clone(local) as Arc<dyn Backend>,
             },
             candidate: Candidate {
@@ -87,7 +132,7 @@ impl Backends {
             .iter()
             .zip(&config.backends)
             .filter_map(|(one, backend)| match one {
-                One::Kubernetes(kubernetes) => {
+                One::Kubernetes(kubernetes, _) => {
                     let flag = backend.limits.pending_flag.clone()?;
                     Some((Arc::clone(kubernetes), flag, backend.limits.pending))
                 }
@@ -105,7 +150,7 @@ impl Backends {
     pub fn local(&self) -> Vec<Arc<LocalBackend>> {
         let local = |one: &One| match one {
             One::Local(local) => Some(Arc::clone(local)),
-            One::Kubernetes(_) => None,
+            One::Kubernetes(..) => None,
         };
         self.all.iter().filter_map(local).collect()
     }
@@ -129,7 +174,7 @@ impl Backends {
         for one in &self.all {
             let stop = stop.clone();
             match one {
-                One::Kubernetes(kubernetes) => {
+                One::Kubernetes(kubernetes, _) => {
                     let kubernetes = Arc::clone(kubernetes);
                     parts.spawn(async move {
                         let name = kubernetes.name().to_string();
@@ -153,6 +198,7 @@ async fn open_one(
     config: &Config,
     backend: &BackendConfig,
     clock: &Arc<dyn Clock>,
+    home: &mut Option<kube::Client>,
 ) -> Result<One, BackendError> {
     let name = backend.name.to_string();
     match &backend.kind {
@@ -161,6 +207,7 @@ async fn open_one(
             let cluster = Cluster { kubeconfig: kubeconfig.clone(), context: context.clone() };
             let (client, _) =
                 connect(&cluster).await.map_err(|e| BackendError::Connect(name, e))?;
+            home.get_or_insert_with(|| client.clone());
             let api = Arc::new(KubeApi::new(client, namespace, *request_timeout));
             let settings = kubernetes::Settings {
                 name: backend.name.clone(),
@@ -177,7 +224,9 @@ async fn open_one(
                 identity: identity(),
                 seed: rand::random(),
             };
-            Ok(One::Kubernetes(KubernetesBackend::new(api, Arc::clone(clock), settings)))
+            let calls = api.calls();
+            let backend = KubernetesBackend::new(api, Arc::clone(clock), settings);
+            Ok(One::Kubernetes(backend, calls))
         }
         BackendKind::Local { command, dir, jobs } => {
             let program: PathBuf =

@@ -1,6 +1,7 @@
 //! The catalog and the flags that the configuration names, in files or in Datastore.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Loaded;
 use crate::catalog::cached::{Bounds, CachedCatalog};
@@ -81,6 +82,14 @@ impl Lookups {
                 Ok(files.index().job_types().map(JobType::from).collect())
             }
             CatalogSource::Datastore(datastore) => datastore.source().job_types().await,
+        }
+    }
+
+    /// For how long the catalog can't be read; zero while it can.
+    pub fn stale_for(&self) -> Duration {
+        match &self.catalog {
+            CatalogSource::Files(_) => Duration::ZERO,
+            CatalogSource::Datastore(datastore) => datastore.stale_for(),
         }
     }
 

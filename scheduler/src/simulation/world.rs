@@ -178,7 +178,13 @@ impl World {
         parts.spawn(async move { running.run(CancellationToken::new()).await });
         let mut pipeline = Pipeline::new(Deps {
             clock: Arc::clone(&self.clock),
-            queues: vec![QueueBinding { leases, queue, base_os_version: None, max_panics: 3 }],
+            queues: vec![QueueBinding {
+                leases,
+                queue,
+                base_os_version: None,
+                max_panics: 3,
+                hold: true,
+            }],
             catalog: Arc::new(AnyCatalog),
             flags: Arc::new(NoFlags),
             resolver: Arc::new(OneWorkload),

@@ -189,6 +189,7 @@ pub fn world(answer: Answer, pending: usize, limit: usize, once: bool) -> World 
             queue: queue.clone(),
             base_os_version: None,
             max_panics: 3,
+            hold: true,
         }],
         catalog: Arc::new(FakeCatalog(vec!["a", "b", "explosive"])),
         flags: Arc::new(NoFlags),

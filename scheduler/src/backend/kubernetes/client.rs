@@ -5,6 +5,7 @@
 //! client given must not retry by itself.
 
 use std::error::Error as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,6 +21,7 @@ use super::api::{
     AccountFacts, ApiError, ClusterApi, ConfigMapFacts, EMAIL_ANNOTATION, JobFacts, LeaseFacts,
     Page, PodFacts, Sent, Watch,
 };
+use super::calls::{Calls, Verb};
 use super::classify::UNAUTHENTICATED;
 use super::leader::DURATION;
 use super::wire::{self, Facts};
@@ -43,6 +45,7 @@ pub struct KubeApi {
     client: kube::Client,
     namespace: String,
     request_timeout: Duration,
+    calls: Arc<Calls>,
 }
 
 /// A successful answer.
@@ -54,7 +57,13 @@ struct Answer {
 impl KubeApi {
     /// `namespace` through `client`, with a bound for single requests.
     pub fn new(client: kube::Client, namespace: &str, request_timeout: Duration) -> Self {
-        Self { client, namespace: namespace.to_owned(), request_timeout }
+        let namespace = namespace.to_owned();
+        Self { client, namespace, request_timeout, calls: Arc::default() }
+    }
+
+    /// The count of its calls.
+    pub fn calls(&self) -> Arc<Calls> {
+        Arc::clone(&self.calls)
     }
 
     fn jobs(&self) -> String {
@@ -100,7 +109,10 @@ impl KubeApi {
         let request = request
             .body(body.map_or_else(Body::empty, Body::from))
             .map_err(|error| ApiError::unsent(&error.to_string()))?;
-        let response = self.client.send(request).await.map_err(|error| transport(&error))?;
+        let verb = Verb::of(method, path);
+        let answer = self.client.send(request).await;
+        self.calls.count(verb, answer.as_ref().ok().map(|answer| answer.status().as_u16()));
+        let response = answer.map_err(|error| transport(&error))?;
         let status = response.status().as_u16();
         let (parts, body) = response.into_parts();
         if parts.status.is_success() {
