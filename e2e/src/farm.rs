@@ -54,6 +54,8 @@ pub struct Plan {
     pub kubernetes: Value,
     /// Members of the default profile that replace the small ones given here.
     pub profile: Value,
+    /// The `http` section; null: none.
+    pub http: Value,
 }
 
 impl Default for Plan {
@@ -72,6 +74,7 @@ impl Default for Plan {
             lease: Duration::from_secs(10),
             kubernetes: json!({}),
             profile: json!({}),
+            http: Value::Null,
         }
     }
 }
@@ -290,6 +293,7 @@ fn configuration(namespace: &str, kubeconfig: &Path, plan: &Plan) -> Value {
         "flags": { "file": "flags.yaml" },
         "limits": { "lease": millis(plan.lease) },
         "profiles": { "default": profile },
+        "http": plan.http,
     })
 }
 

@@ -1,6 +1,10 @@
 //! The pipeline over a queue in memory and a backend that does as it is told, on a paused clock.
 #![expect(clippy::unwrap_used, reason = "what fails here fails its test")]
 
+#[path = "pipeline/posted.rs"]
+mod posted;
+#[path = "pipeline/view.rs"]
+mod view;
 #[path = "pipeline/world.rs"]
 mod world;
 

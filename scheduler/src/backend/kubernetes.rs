@@ -15,6 +15,7 @@ pub mod connect;
 mod entry;
 #[cfg(any(test, feature = "sim"))]
 pub mod fake;
+mod gauges;
 mod janitor;
 mod leader;
 mod ledger;
@@ -196,16 +197,6 @@ impl KubernetesBackend {
     /// Sets the pending limit, as the flag says it.
     pub fn set_pending_limit(&self, limit: usize) {
         self.rooms.with(|ledger| ledger.set_pending_limit(limit));
-    }
-
-    /// How many creates may be under way now.
-    pub fn window(&self) -> usize {
-        self.slots.size()
-    }
-
-    /// Whether this process leads, as far as it knows now.
-    pub fn leads(&self) -> bool {
-        self.leader.may_create()
     }
 
     /// Claims the namespace, leads, then watches, settles and tidies up, until `shutdown`.

@@ -177,7 +177,8 @@ async fn a_sender_that_goes_away_stops_nothing() {
     let post = world.post(&body);
     assert!(tokio::time::timeout(gone, post).await.is_err());
     assert_eq!(world.queue.len(), 1);
-    world.play(1);
+    // It is delivered once, or once again after the first answer.
+    world.play(2);
     let again = outcomes(&world.post(&body).await);
     assert_eq!(again[0]["outcome"], json!("scheduled"), "{again:?}");
 }

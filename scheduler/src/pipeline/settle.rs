@@ -116,7 +116,9 @@ impl Pipeline {
                 Some(Ok(())) => {
                     let done = ack.hash.map_or(Verdict::NotOurs, |_| Verdict::Acked);
                     self.decide(ack.hash.as_ref(), &ack.ticket, None, done);
-                    self.fuse.passed(now);
+                    if self.holds(queue) {
+                        self.fuse.passed(now);
+                    }
                     if let Some((backend, hash)) = self.ticket_done(&ack, true) {
                         known.entry(backend).or_default().push(hash);
                     }

@@ -10,6 +10,7 @@ use katabatch::backend::Backend;
 use katabatch::catalog::entity::{Job, JobEntities};
 use katabatch::catalog::{Catalog, CatalogError, Freshness};
 use katabatch::clock::{Clock, PacedClock};
+use katabatch::domain::input_url::InputUrl;
 use katabatch::domain::name::{BackendName, Command, JobType, TaskHash};
 use katabatch::domain::outcome::*;
 use katabatch::domain::room::{Occupancy, Room};
@@ -22,7 +23,8 @@ use katabatch::pipeline::tally::Counts;
 use katabatch::pipeline::*;
 use katabatch::queue::Queue;
 use katabatch::queue::memory::MemoryQueue;
-use tokio::sync::watch;
+use katabatch::queue::push::{Answer as Told, Posted, PushQueue};
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// What the backend does with a task, by the last part of its input's path.
@@ -163,6 +165,7 @@ fn workload(key: WorkloadKey) -> Workload {
 /// A whole small world.
 pub struct World {
     pub queue: Arc<MemoryQueue>,
+    pub push: Arc<PushQueue>,
     pub backend: Arc<FakeBackend>,
     pub pipeline: Pipeline,
 }
@@ -180,17 +183,15 @@ pub fn world(answer: Answer, pending: usize, limit: usize, once: bool) -> World 
         acked: Mutex::default(),
         there: Mutex::default(),
     });
-    let leases = Leases::new(queue.clone() as Arc<dyn Queue>, Duration::from_secs(60));
-    tokio::spawn(Arc::clone(&leases).run());
+    let push = PushQueue::new("push".into(), Arc::clone(&clock));
+    let bind = |queue: Arc<dyn Queue>, hold| {
+        let leases = Leases::new(Arc::clone(&queue), Duration::from_secs(60));
+        tokio::spawn(Arc::clone(&leases).run());
+        QueueBinding { leases, queue, base_os_version: None, max_panics: 3, hold }
+    };
     let pipeline = Pipeline::new(Deps {
         clock,
-        queues: vec![QueueBinding {
-            leases,
-            queue: queue.clone(),
-            base_os_version: None,
-            max_panics: 3,
-            hold: true,
-        }],
+        queues: vec![bind(queue.clone(), true), bind(push.clone(), false)],
         catalog: Arc::new(FakeCatalog(vec!["a", "b", "explosive"])),
         flags: Arc::new(NoFlags),
         resolver: Arc::new(FakeResolver),
@@ -207,7 +208,7 @@ pub fn world(answer: Answer, pending: usize, limit: usize, once: bool) -> World 
         on_flags: Box::new(|_| {}),
         observer: None,
     });
-    World { queue, backend, pipeline }
+    World { queue, push, backend, pipeline }
 }
 
 pub fn put(queue: &MemoryQueue, id: &str, job: &str, url: &str) {
@@ -218,6 +219,19 @@ pub fn put(queue: &MemoryQueue, id: &str, job: &str, url: &str) {
 impl World {
     pub fn put(&self, job: &str, name: &str) {
         put(&self.queue, name, job, &format!("https://storage.googleapis.com/in/{name}"));
+    }
+
+    /// Posts a task, as the HTTP endpoint does.
+    pub fn post(&self, job: &str, name: &str) -> oneshot::Receiver<Told> {
+        self.post_url(job, name, &format!("https://storage.googleapis.com/in/{name}"))
+    }
+
+    pub fn post_url(&self, job: &str, id: &str, url: &str) -> oneshot::Receiver<Told> {
+        let pairs = [("command", "fuzz"), ("job", job), ("argument", url)];
+        let key = WorkloadKey { command: "fuzz".into(), job_type: job.into() };
+        let hash = Task::new(key, InputUrl::parse(url).unwrap(), id, Timestamp::UNIX_EPOCH).hash;
+        let attributes = pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        self.push.push(Posted { hash, message_id: id.to_owned(), attributes }).unwrap()
     }
 
     pub async fn drain(&mut self) -> Counts {
