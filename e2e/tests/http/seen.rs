@@ -78,7 +78,7 @@ pub async fn a_scrape_tells_what_was_done(case: Case) -> Result<()> {
     let status: Value = serde_json::from_str(&json.stdout).context("read the status")?;
     ensure!(status["counts"]["created"] == json!(5), "{json:?}");
     let yaml = Process::run(site.farm.dir(), "yaml", &["status", "-o", "yaml"]).await?;
-    ensure!(yaml.stdout.contains("scheduler: \"e2e\""), "{yaml:?}");
+    ensure!(yaml.stdout.contains("scheduler: 'e2e'"), "{yaml:?}");
     scheduler.stop().await?;
     let gone = Process::run(site.farm.dir(), "gone", &["status"]).await?;
     ensure!(gone.code == Some(1) && gone.stderr.contains("hint: does `katabatch run`"), "{gone:?}");

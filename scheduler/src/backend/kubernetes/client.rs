@@ -57,8 +57,7 @@ struct Answer {
 impl KubeApi {
     /// `namespace` through `client`, with a bound for single requests.
     pub fn new(client: kube::Client, namespace: &str, request_timeout: Duration) -> Self {
-        let namespace = namespace.to_owned();
-        Self { client, namespace, request_timeout, calls: Arc::default() }
+        Self { client, namespace: namespace.to_owned(), request_timeout, calls: Arc::default() }
     }
 
     /// The count of its calls.
@@ -109,11 +108,10 @@ impl KubeApi {
         let request = request
             .body(body.map_or_else(Body::empty, Body::from))
             .map_err(|error| ApiError::unsent(&error.to_string()))?;
-        let verb = Verb::of(method, path);
         let answer = self.client.send(request).await;
-        self.calls.count(verb, answer.as_ref().ok().map(|answer| answer.status().as_u16()));
+        let status = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
+        self.calls.count(Verb::of(method, path), answer.is_ok().then_some(status));
         let response = answer.map_err(|error| transport(&error))?;
-        let status = response.status().as_u16();
         let (parts, body) = response.into_parts();
         if parts.status.is_success() {
             return Ok(Answer { status, body });
