@@ -62,6 +62,19 @@ impl Process {
     /// # Errors
     /// When it can't be started.
     pub fn start<S: AsRef<OsStr>>(dir: &Path, name: &str, arguments: &[S]) -> Result<Self> {
+        Self::start_with(dir, name, arguments, &[])
+    }
+
+    /// As [`Process::start`], with more environment variables.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub fn start_with<S: AsRef<OsStr>>(
+        dir: &Path,
+        name: &str,
+        arguments: &[S],
+        variables: &[(&str, String)],
+    ) -> Result<Self> {
         let stdout = dir.join(format!("{name}.stdout"));
         let stderr = dir.join(format!("{name}.stderr"));
         let file = |path| File::create(path).context("make a file for the output");
@@ -70,6 +83,7 @@ impl Process {
             .current_dir(dir)
             .env(AS_KATABATCH, "1")
             .env_remove("KUBECONFIG")
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(file(&stdout)?)
             .stderr(file(&stderr)?)

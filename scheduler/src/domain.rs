@@ -3,7 +3,10 @@
 //! Everything here is pure: no client, no clock of its own, no runtime. What belongs to one
 //! backend's API (a Kubernetes Job, a Batch job) stays out.
 
+pub mod end;
+pub mod glob;
 pub mod input_url;
+pub mod machines;
 pub mod message;
 pub mod name;
 pub mod outcome;
@@ -12,5 +15,6 @@ pub mod quantity;
 pub mod redact;
 pub mod room;
 pub mod signed_url;
+pub mod subscription;
 pub mod task;
 pub mod workload;

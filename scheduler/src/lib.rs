@@ -8,15 +8,18 @@
 
 pub mod backend;
 pub mod catalog;
+pub mod check;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod controls;
 pub mod demo;
 pub mod domain;
 pub mod flags;
 pub mod gate;
 pub mod gcp;
 pub mod http;
+pub mod leadership;
 pub mod located;
 pub mod metrics;
 pub mod pipeline;

@@ -89,6 +89,7 @@ impl Writer<'_> {
         let mut rows = vec![
             task("scheduled", "created", counts.created),
             task("scheduled", "already_there", counts.already_there),
+            task("scheduled", "done", counts.done),
         ];
         let of = |counts: &std::collections::BTreeMap<String, u64>, label: &str| {
             counts.get(label).copied().unwrap_or(0)
@@ -106,7 +107,13 @@ impl Writer<'_> {
             ("released", counts.released),
         ];
         let rows = rows.map(|(what, n)| (vec![("event", what)], n));
-        self.counters("messages", "What became of the queues' messages", rows)
+        self.counters("messages", "What became of the queues' messages", rows)?;
+        let help = "Work lost: the expected runs of tasks that were rejected";
+        let mut metric =
+            self.0.encode_descriptor("work_lost_seconds", help, None, MetricType::Counter)?;
+        metric
+            .encode_family(&[("cause", "dead_url")])?
+            .encode_counter::<NoLabelSet, _, u64>(&counts.lost_to_dead_urls_seconds, None)
     }
 
     fn state(&mut self, status: &Status) -> fmt::Result {
@@ -158,8 +165,23 @@ impl Writer<'_> {
         let takes = |backend: &Backend| bit(backend.takes());
         let rows = backends.iter().map(|backend| (of(backend), takes(backend)));
         self.gauges("backend_up", "Whether it takes tasks, room aside", rows)?;
-        let rows = backends.iter().map(|backend| (of(backend), backend.weight));
-        self.gauges("backend_weight", "Its part of all tasks", rows)?;
+        let rows = backends.iter().flat_map(|backend| {
+            let shares = [
+                ("configured", Some(backend.configured_share)),
+                ("effective", Some(backend.effective_share)),
+                ("achieved", backend.achieved_share),
+            ];
+            shares.into_iter().filter_map(move |(share, value)| {
+                let mut labels = of(backend);
+                labels.push(("share", share));
+                value.map(|value| (labels, value))
+            })
+        });
+        let help =
+            "Its part of all tasks, as its flag asks, as in force, and of the last Jobs made";
+        self.gauges("backend_share", help, rows)?;
+        let rows = backends.iter().map(|backend| (of(backend), count(backend.waiting)));
+        self.gauges("backend_waiting_tasks", "Tasks that wait for it", rows)?;
         type Number = fn(&Backend) -> Option<usize>;
         let numbers: [(&str, &str, Number); 5] = [
             ("pending_jobs", "Jobs that wait to start", |b| b.pending),

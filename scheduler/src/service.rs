@@ -4,10 +4,16 @@
 //! What each part does is its own; this only makes, joins and stops them.
 
 mod backends;
+mod cloud_storage;
 mod endpoint;
 mod farm_resolver;
+pub mod home;
+mod identities;
+mod object_files;
 mod overview;
 pub mod queues;
+mod reload;
+mod rights;
 mod sources;
 mod token_review;
 
@@ -23,20 +29,23 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::config::farm::Farm;
-use crate::config::watch::{Reload, Sources, Watched};
+use crate::config::files::Files;
+use crate::config::watch::{Sources, Watched};
+use crate::gcp::credentials::Credentials;
+use crate::gcp::storage::StorageError;
 use crate::http::{self, Endpoint};
 use crate::pipeline::leases::Leases;
 use crate::pipeline::tally::{Observer, Tally};
 use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::{Queue, QueueError};
 use crate::status::Status;
-pub use backends::{BackendError, Backends, templates};
+pub use backends::{BackendError, Backends, api_of, cluster_of, templates};
+use cloud_storage::Layers;
 use farm_resolver::FarmResolver;
+pub use identities::Identities;
 use overview::Overview;
-pub use sources::{Lookups, open_flags};
+pub use sources::{CatalogSource, Lookups, open_flags};
 
-/// How often files are looked at for changes.
-const RELOAD_EVERY: Duration = Duration::from_secs(2);
 /// How long what is under way may take once told to stop.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -47,6 +56,8 @@ pub struct Loaded {
     pub config: Config,
     /// What the farm's own folder says.
     pub farm: Farm,
+    /// Where the farm's files are read.
+    pub files: Files,
 }
 
 /// Why the service can't start or go on.
@@ -63,8 +74,11 @@ pub enum ServiceError {
         /// What it said.
         error: QueueError,
     },
-    /// A backend can't be set up or has failed.
+    /// Cloud Storage can't be used.
     #[error("{0}")]
+    Storage(#[from] StorageError),
+    /// A backend can't be set up or has failed.
+    #[error(transparent)]
     Backend(#[from] BackendError),
     /// Another process listens there, or it is not ours to listen on.
     #[error(
@@ -80,8 +94,11 @@ pub enum ServiceError {
     /// The HTTP endpoint failed.
     #[error("the HTTP endpoint: {0}")]
     Http(std::io::Error),
-    /// The pipeline can't go on.
+    /// This process may not do what it would have to; a line for each backend.
     #[error("{0}")]
+    Rights(String),
+    /// The pipeline can't go on.
+    #[error(transparent)]
     Pipeline(#[from] PipelineError),
     /// A part that runs for ever has ended.
     #[error("{0} ended unexpectedly")]
@@ -95,11 +112,12 @@ pub enum ServiceError {
 pub fn load(path: &Path) -> Result<Watched<Loaded>, ServiceError> {
     let path: PathBuf = path.to_owned();
     let own_project = std::env::var("K8S_PROJECT").ok();
-    Watched::open(move |sources: &mut Sources| {
+    let files = cloud_storage::files();
+    Watched::open_in(files.clone(), move |sources: &mut Sources| {
         let config = Config::load_from(&path, sources).map_err(|e| e.to_string())?;
         let farm = Farm::load(&config.farm_dir, own_project.as_deref(), sources)
             .map_err(|e| e.to_string())?;
-        Ok(Loaded { config, farm })
+        Ok(Loaded { config, farm, files: files.clone() })
     })
     .map_err(ServiceError::Configuration)
 }
@@ -144,7 +162,9 @@ impl Service {
             tracing::warn!("{warning}");
         }
         let lookups = Lookups::open(&now, &clock).await.map_err(ServiceError::Configuration)?;
-        let backends = Backends::open(&now.config, &clock).await?;
+        let credentials = Credentials::application_default(rand::random());
+        let backends = Backends::open(&now, &credentials, &clock).await?;
+        let layers = Layers::new(&now.config, &credentials)?;
         // What runs for a moment beside a running scheduler must not want its port.
         let http = now.config.http.as_ref().filter(|_| !options.once && options.queue.is_none());
         let listener = match http {
@@ -154,8 +174,8 @@ impl Service {
         let mut queues = open_queues(&now, options.queue, &clock).await?;
         let mut tasks = None;
         if let Some(config) = http.and_then(|http| http.tasks.as_ref()) {
-            let way_in = endpoint::way_in(config, backends.home(), &clock).await?;
-            queues.push(pushed(way_in.queue, now.config.limits.lease));
+            let way_in = endpoint::way_in(config, backends.home_client(), &clock).await?;
+            queues.push(endpoint::pushed(way_in.queue, now.config.limits.lease));
             tasks = Some(way_in.tasks);
         }
         let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();
@@ -167,8 +187,13 @@ impl Service {
             catalog: lookups.catalog(),
             flags: lookups.flags(),
             resolver: FarmResolver::over(Arc::clone(&loaded)),
-            backends: backends.bindings(&now.config),
+            backends: backends.bindings(&now.config, &layers),
+            routes: now.config.routes.clone(),
+            leadership: Arc::clone(&backends.home().leadership),
+            records: Arc::clone(&backends.home().records),
+            controls: Arc::clone(&backends.home().controls),
             settings: Settings {
+                spill_after: now.config.limits.spill_after,
                 held: now.config.limits.held,
                 flags_max_age: now.config.flags.max_age,
                 once: options.once,
@@ -180,7 +205,9 @@ impl Service {
         let overview = Arc::new(Overview {
             scheduler: now.config.scheduler.clone(),
             clock: at,
+            leadership: Arc::clone(&backends.home().leadership),
             view: pipeline.view(),
+            in_force: pipeline.snapshot(),
             tally: pipeline.tally(),
             leases: leases.clone(),
             gauges: backends.gauges(),
@@ -197,6 +224,15 @@ impl Service {
     pub fn status(&self) -> impl Fn() -> Status + Send + Sync + use<> {
         let overview = Arc::clone(&self.overview);
         move || http::Source::status(overview.as_ref())
+    }
+
+    /// Asks each cluster whether this process may do what it is going to do. One that does not
+    /// answer is no error here: it is waited for later.
+    ///
+    /// # Errors
+    /// [`ServiceError::Rights`] names every right that is missing.
+    pub async fn review_rights(&self) -> Result<(), ServiceError> {
+        rights::review(self.backends.clusters()).await
     }
 
     /// The counts, readable while it runs.
@@ -223,7 +259,7 @@ impl Service {
         for leases in &self.leases {
             keepers.spawn(Arc::clone(leases).run());
         }
-        keepers.spawn(keep_reloading(Arc::clone(&self.loaded), self.lookups.clone()));
+        keepers.spawn(reload::keep_reloading(Arc::clone(&self.loaded), self.lookups.clone()));
         let http_stop = CancellationToken::new();
         if let Some((listener, endpoint)) = self.http {
             let until = http_stop.clone();
@@ -286,13 +322,6 @@ fn why(
     }
 }
 
-/// The queue of posted tasks, which holds nothing: their senders wait.
-fn pushed(queue: Arc<dyn Queue>, lease: Duration) -> QueueBinding {
-    let leases = Leases::new(Arc::clone(&queue), lease);
-    // A panic is an answer too: it goes back as deferred, and never counts twice.
-    QueueBinding { leases, queue, base_os_version: None, max_panics: 2, hold: false }
-}
-
 /// Makes the queues that the configuration names, or takes the one that is given instead.
 async fn open_queues(
     loaded: &Loaded,
@@ -318,54 +347,4 @@ async fn open_queues(
         bindings.push(bind(opened, queue.base_os_version.clone(), queue.max_panics));
     }
     Ok(bindings)
-}
-
-/// Looks at the files for ever, and says what it found.
-async fn keep_reloading(loaded: Arc<Watched<Loaded>>, lookups: Lookups) {
-    loop {
-        tokio::time::sleep(RELOAD_EVERY).await;
-        let (at, also) = (Arc::clone(&loaded), lookups.clone());
-        // Files are read off the threads that must not wait. A panic there is this look's alone.
-        let looked = tokio::task::spawn_blocking(move || {
-            let before = at.get();
-            let reload = at.poll();
-            if reload == Reload::Reloaded && needs_restart(&before.config, &at.get().config) {
-                tracing::warn!(
-                    "queues, backends, limits, http or sources changed: these take effect at the next start"
-                );
-            }
-            (reload, also.poll())
-        })
-        .await;
-        match looked {
-            Ok((configuration, catalog)) => {
-                say("the configuration", &configuration);
-                say("the catalog", &catalog);
-            }
-            Err(error) => tracing::error!(%error, "looking for changed files failed"),
-        }
-    }
-}
-
-fn say(what: &str, reload: &Reload) {
-    match reload {
-        Reload::Unchanged => {}
-        Reload::Reloaded => tracing::info!("{what} was reloaded"),
-        Reload::Failed(problems) => {
-            tracing::error!(
-                "{what} changed and can't be used; the last good one stays: {problems}"
-            );
-        }
-    }
-}
-
-/// Whether a part changed that is set up once, at the start.
-fn needs_restart(before: &Config, after: &Config) -> bool {
-    before.queues != after.queues
-        || before.backends != after.backends
-        || before.limits != after.limits
-        || before.catalog != after.catalog
-        || before.flags != after.flags
-        || before.scheduler != after.scheduler
-        || before.http != after.http
 }

@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// The target of a pause of all tasks.
+pub const EVERYTHING: &str = "everything";
+
 /// Everything, at one time. New members may come; none changes its meaning.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -24,6 +27,12 @@ pub struct Status {
     pub needs_a_person: Vec<String>,
     /// Seconds since the pipeline was seen to move; `None`: it has not begun.
     pub moved_seconds: Option<f64>,
+    /// The weights in force; `None` before they are on record.
+    pub weight_epoch: Option<Epoch>,
+    /// Pauses in force.
+    pub pauses: Vec<Told>,
+    /// Backends declared lost, configured or not.
+    pub lost_backends: Vec<Lost>,
     /// In the order of the configuration.
     pub queues: Vec<Queue>,
     /// In the order of the configuration.
@@ -57,6 +66,40 @@ pub enum Role {
     Standby,
 }
 
+/// A time with unchanged weights.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Its number.
+    pub number: u64,
+    /// Its beginning.
+    pub since: String,
+}
+
+/// What a person has told the scheduler.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// What it is about.
+    pub target: String,
+    /// The person, as far as the machine knew.
+    pub who: String,
+    /// In their own words.
+    pub why: String,
+    /// When.
+    pub at: String,
+    /// When it ends by itself; `None`: when somebody ends it.
+    pub until: Option<String>,
+}
+
+/// A backend declared lost.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// Which, by whom and why.
+    #[serde(flatten)]
+    pub told: Told,
+    /// When nothing ran there any more: it may be declared found. `None`: not known yet.
+    pub cleared_at: Option<String>,
+}
+
 /// A queue.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Queue {
@@ -81,12 +124,20 @@ pub struct Queue {
 pub struct Backend {
     /// Its configured name.
     pub name: String,
-    /// `open`, `full`, `off` (no weight, or its flag is off), `unknown` (room) or `refused`.
+    /// `open`, `full`, `off` (no weight, or its flag is off), `unknown` (room), `refused`, `paused`
+    /// or `lost`.
     pub state: BackendState,
-    /// Why it is unknown or refused.
+    /// Why it takes none.
     pub detail: Option<String>,
-    /// Its part of all tasks, 0 to 1, as the flags in force give it.
-    pub weight: f64,
+    /// What its flag or its default asks for, 0 to 1.
+    pub configured_share: f64,
+    /// Its part of all tasks: 0 while it is off, paused or lost; what is left after the backends
+    /// before it are filled, else.
+    pub effective_share: f64,
+    /// Its part of the Jobs made within the last ten minutes; `None` while none were made.
+    pub achieved_share: Option<f64>,
+    /// How many tasks wait for it.
+    pub waiting: usize,
     /// Counted as waiting to start; `None`: not known.
     pub pending: Option<usize>,
     /// The most that may.
@@ -118,6 +169,10 @@ pub enum BackendState {
     Unknown,
     /// It refused what every other task would meet too.
     Refused,
+    /// A person has paused it.
+    Paused,
+    /// A person has declared it lost.
+    Lost,
 }
 
 /// Calls of an API with one verb and answer.
@@ -141,7 +196,7 @@ pub struct Held {
 }
 
 /// What was decided since the process started.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
     /// Messages leased.
     pub leased: u64,
@@ -149,6 +204,8 @@ pub struct Counts {
     pub created: u64,
     /// Tasks whose Job was there already.
     pub already_there: u64,
+    /// Tasks whose output was there already: no Job was made.
+    pub done: u64,
     /// Messages acked after their Job was confirmed.
     pub acked: u64,
     /// Acks that came too late.
@@ -161,6 +218,8 @@ pub struct Counts {
     pub held: BTreeMap<String, u64>,
     /// Rejected messages, by reason.
     pub rejected: BTreeMap<String, u64>,
+    /// Work lost to dead URLs: the expected runs of all tasks that were rejected for theirs.
+    pub lost_to_dead_urls_seconds: f64,
 }
 
 impl Backend {
@@ -171,15 +230,18 @@ impl Backend {
 }
 
 impl Status {
-    /// Works out [`can_create`](Self::can_create) and why not, from the rest.
-    pub fn judge(&mut self) {
+    /// Works out [`can_create`](Self::can_create) and why not, from the rest and from what stops
+    /// everything.
+    pub fn judge(&mut self, obstacles: &[&str]) {
         self.why_not.clear();
         if self.moved_seconds.is_none() {
             self.why_not.push("it has only just started".to_owned());
         } else {
-            if self.flags_age_seconds.is_none() {
-                self.why_not.push("the feature flags have not been read yet".to_owned());
-            }
+            self.why_not.extend(obstacles.iter().map(|&why| why.to_owned()));
+            let all = self.pauses.iter().filter(|pause| pause.target == EVERYTHING);
+            self.why_not.extend(all.map(|Told { who, at, why, .. }| {
+                format!("{EVERYTHING} is paused by {who} at {at}: {why}")
+            }));
             if self.fuse_blown {
                 let why = "the fuse blew: too many messages were rejected at once; look at the \
                            quarantine, then restart";
@@ -200,7 +262,9 @@ impl Backend {
         match self.state {
             BackendState::Off => format!("backend {name} has no weight, or its flag is off"),
             BackendState::Unknown => format!("backend {name}: its room is not known: {detail}"),
-            BackendState::Refused => format!("backend {name}: {detail}"),
+            BackendState::Refused | BackendState::Paused | BackendState::Lost => {
+                format!("backend {name}: {detail}")
+            }
             BackendState::Open | BackendState::Full => format!("backend {name} takes tasks"),
         }
     }
@@ -219,15 +283,19 @@ mod tests {
         };
         Status {
             moved_seconds: Some(0.5),
-            flags_age_seconds: Some(1.0),
             backends: states.iter().map(backend).collect(),
             ..Status::default()
         }
     }
 
     #[track_caller]
-    fn check(mut status: Status, expect: &[&str]) {
-        status.judge();
+    fn check(status: Status, expect: &[&str]) {
+        check_with(status, &[], expect);
+    }
+
+    #[track_caller]
+    fn check_with(mut status: Status, obstacles: &[&str], expect: &[&str]) {
+        status.judge(obstacles);
         assert_eq!(status.can_create, expect.is_empty());
         assert_eq!(status.why_not.len(), expect.len(), "{:?}", status.why_not);
         for (why, expect) in status.why_not.iter().zip(expect) {
@@ -237,18 +305,22 @@ mod tests {
 
     #[test]
     fn one_backend_that_takes_tasks_is_enough_and_a_full_one_is_in_good_health() {
-        use BackendState::{Full, Off, Open, Refused, Unknown};
+        use BackendState::{Full, Lost, Off, Open, Paused, Refused, Unknown};
         check(status(&[Open]), &[]);
         check(status(&[Full]), &[]);
-        check(status(&[Refused, Unknown, Open]), &[]);
+        check(status(&[Refused, Unknown, Paused, Lost, Open]), &[]);
+        check(status(&[Paused, Lost]), &["forbidden", "forbidden"]);
         check(status(&[Refused, Off]), &["jobs.batch is forbidden", "has no weight"]);
         check(status(&[Unknown]), &["its room is not known: jobs.batch"]);
     }
 
     #[test]
-    fn flags_unread_and_a_blown_fuse_stop_everything() {
+    fn an_obstacle_a_pause_of_everything_and_a_blown_fuse_stop_everything() {
         let open = || status(&[BackendState::Open]);
-        check(Status { flags_age_seconds: None, ..open() }, &["flags have not been read"]);
+        check_with(open(), &["flags have not been read"], &["flags have not been read"]);
+        let pause = |target: &str| Told { target: target.into(), ..Told::default() };
+        check(Status { pauses: vec![pause(EVERYTHING)], ..open() }, &["everything is paused"]);
+        check(Status { pauses: vec![pause("command fuzz")], ..open() }, &[]);
         check(Status { fuse_blown: true, ..open() }, &["the fuse blew"]);
         check(Status { moved_seconds: None, ..open() }, &["only just started"]);
     }

@@ -8,6 +8,7 @@
 mod accounts;
 mod acks;
 pub mod api;
+mod bearer;
 pub mod calls;
 mod classify;
 pub mod client;
@@ -21,13 +22,19 @@ mod leader;
 mod ledger;
 #[cfg(test)]
 mod ledger_model;
+mod lookup;
 mod owner;
+pub mod place;
 pub mod preflight;
+pub mod records;
 mod room;
+mod select;
+mod settings;
 mod settle;
 mod sinks;
 mod slots;
 mod submit;
+pub mod successive;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -45,13 +52,17 @@ use futures::future::join_all;
 use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+pub use self::accounts::Grants;
 use self::accounts::{AccountError, Accounts};
 use self::api::{ApiError, ClusterApi, JobFacts, PodFacts};
 use self::classify::{Verdict, classify};
 use self::janitor::{Janitor, SharedAcks};
 use self::leader::Leader;
+use self::lookup::Lookup;
 use self::owner::Claim;
+use self::records::ConfigMapRecords;
 use self::room::Rooms;
+pub use self::settings::{Fatal, Settings};
 use self::sinks::{JobSink, PodSink};
 use self::slots::Slots;
 use self::submit::{LANDING, Submitter};
@@ -64,69 +75,9 @@ use crate::domain::outcome::{Deferral, HoldKind, Outcome, Scope};
 use crate::domain::room::Room;
 use crate::domain::task::Task;
 use crate::domain::workload::Workload;
-use crate::render::{CheckedJob, Policy, Target, Templates};
-
-/// What a Kubernetes backend is configured with.
-pub struct Settings {
-    /// The backend's configured name.
-    pub name: BackendName,
-    /// The namespace of its Jobs, which is this scheduler's alone.
-    pub namespace: String,
-    /// The scheduler's id, on its Jobs and in the namespace's owner record.
-    pub scheduler: String,
-    /// The pending limit until [`KubernetesBackend::set_pending_limit`] says another.
-    pub pending_limit_default: usize,
-    /// The cap on unfinished Jobs.
-    pub live_limit: Option<usize>,
-    /// The creation rate.
-    pub creates_per_second: Option<u32>,
-    /// The most creates at once.
-    pub window: usize,
-    /// How long a create may take: the API client's own bound. Under 3 s, so that a scheduler that
-    /// takes over waits no longer than that for its predecessor's last creates.
-    pub request_timeout: Duration,
-    /// How long a Job is kept after its end.
-    pub retain_finished: Duration,
-    /// The isolation policy.
-    pub policy: Policy,
-    /// The Job templates.
-    pub templates: Arc<Templates>,
-    /// How this process signs the leader's Lease: no other process ever signs so.
-    pub identity: String,
-    /// Seeds the spread of retries.
-    pub seed: u64,
-}
-
-/// Why the backend can't go on; the process should end with it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fatal {
-    /// The namespace is another scheduler's.
-    #[error(
-        "the namespace `{namespace}` belongs to the scheduler `{owner}`, and this one is \
-         `{scheduler}`: use another namespace, or delete its ConfigMap `{}` when that scheduler \
-         is gone for good",
-        owner::OWNER
-    )]
-    OwnedByAnother {
-        /// The namespace.
-        namespace: String,
-        /// Whose it is.
-        owner: String,
-        /// Who we are.
-        scheduler: String,
-    },
-    /// Another process of this scheduler leads, or may.
-    #[error("this process does not lead the scheduler `{scheduler}` any more: {why}")]
-    LostLease {
-        /// Who we are.
-        scheduler: String,
-        /// What was seen.
-        why: String,
-    },
-    /// A part that runs for ever has ended.
-    #[error("the Kubernetes backend's {0} ended unexpectedly")]
-    Ended(&'static str),
-}
+use crate::leadership::Leadership;
+use crate::records::Records;
+use crate::render::{CheckedJob, Target};
 
 /// One namespace of one cluster.
 pub struct KubernetesBackend {
@@ -156,7 +107,8 @@ impl KubernetesBackend {
         let slots = Slots::new(window, Arc::clone(&clock));
         let acks = SharedAcks::new(&settings.scheduler);
         let (server, scheduler) = (Arc::clone(&api), &settings.scheduler);
-        let leader = Leader::new(server, Arc::clone(&clock), scheduler, &settings.identity);
+        let (ours, home) = (&settings.identity, settings.home);
+        let leader = Leader::new(server, Arc::clone(&clock), scheduler, ours, home);
         let target =
             Target { namespace: settings.namespace.clone(), scheduler: settings.scheduler.clone() };
         let strict = settings.policy.strict;
@@ -197,6 +149,17 @@ impl KubernetesBackend {
     /// Sets the pending limit, as the flag says it.
     pub fn set_pending_limit(&self, limit: usize) {
         self.rooms.with(|ledger| ledger.set_pending_limit(limit));
+    }
+
+    /// Who leads, by this namespace's Lease.
+    pub fn leadership(&self) -> Arc<dyn Leadership> {
+        Arc::clone(&self.leader) as Arc<dyn Leadership>
+    }
+
+    /// The scheduler's records, kept in this namespace; for whoever leads by its Lease.
+    pub fn records(&self) -> Arc<dyn Records> {
+        let (leader, api) = (Arc::clone(&self.leader), Arc::clone(&self.api));
+        Arc::new(ConfigMapRecords::led_by(leader, api, &self.scheduler))
     }
 
     /// Claims the namespace, leads, then watches, settles and tidies up, until `shutdown`.
@@ -321,6 +284,11 @@ impl KubernetesBackend {
         }
     }
 
+    fn lookup(&self) -> Lookup<'_> {
+        let Self { api, leader, rooms, acks, .. } = self;
+        Lookup { api: api.as_ref(), leader, rooms, acks }
+    }
+
     async fn submit_one(&self, workload: &Workload, checked: &CheckedJob, task: &Task) -> Outcome {
         let name = task.job_name();
         let body = || checked.fill(task, Attempt::FIRST).to_body();
@@ -379,11 +347,15 @@ impl Backend for KubernetesBackend {
     }
 
     async fn has(&self, task: &Task) -> Result<bool, Deferral> {
-        let soon = Duration::from_secs(10);
-        match self.api.get_job(task.job_name().as_str()).await {
-            Ok(job) => Ok(job.is_some_and(|job| job.task == Some(task.hash))),
-            Err(error) => Err(Deferral::new(Scope::Task, HoldKind::BackendFailed, error, soon)),
-        }
+        self.lookup().has(task).await
+    }
+
+    fn knows(&self, task: &Task) -> Option<bool> {
+        self.lookup().knows(task)
+    }
+
+    async fn clear(&self) -> Result<usize, Deferral> {
+        self.lookup().clear(&self.scheduler).await
     }
 
     fn acked(&self, tasks: &[TaskHash]) {

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::output::{Exit, Format, Row, after_printing, print_rows, yaml};
 use crate::config::Config;
-use crate::status::{Backend, Role, Status};
+use crate::status::{Backend, Lost, Role, Status, Told};
 
 /// How long the scheduler may take to answer.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -118,6 +118,20 @@ fn lines(status: &Status) -> Vec<Line> {
     for backend in &status.backends {
         lines.push(line("backend", &backend.name, state(backend), room(backend)));
     }
+    for Told { target, who, why, at, until } in &status.pauses {
+        let until = until.as_ref().map(|until| format!(" until {until}")).unwrap_or_default();
+        let detail = format!("by {who} at {at}{until}: {why}");
+        lines.push(line("pause", target, "in force".to_owned(), detail));
+    }
+    for Lost { told: Told { target, who, why, at, .. }, cleared_at } in &status.lost_backends {
+        let state = cleared_at.as_ref().map_or("declared lost", |_| "declared lost, cleared");
+        let detail = format!("by {who} at {at}: {why}");
+        lines.push(line("lost", target, state.to_owned(), detail));
+    }
+    if let Some(epoch) = &status.weight_epoch {
+        let since = format!("since {}", epoch.since);
+        lines.push(line("weights", "epoch", epoch.number.to_string(), since));
+    }
     for (reason, held) in &status.held {
         lines.push(line("held", reason, format!("{} tasks", held.tasks), held.detail.clone()));
     }
@@ -125,6 +139,7 @@ fn lines(status: &Status) -> Vec<Line> {
     let done = [
         ("created", counts.created),
         ("already_there", counts.already_there),
+        ("done", counts.done),
         ("acked", counts.acked),
         ("released", counts.released),
     ];
@@ -140,7 +155,15 @@ fn state(backend: &Backend) -> String {
     // The words of the JSON, which are the enum's own.
     let word = serde_json::to_value(backend.state).ok();
     let word = word.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default();
-    format!("{word}, weight {}", backend.weight)
+    let (effective, configured) = (backend.effective_share, backend.configured_share);
+    let mut text = format!("{word}, share {effective}");
+    if (effective - configured).abs() > f64::EPSILON {
+        text.push_str(&format!(" (configured {configured})"));
+    }
+    if let Some(achieved) = backend.achieved_share {
+        text.push_str(&format!(", achieved {achieved:.2}"));
+    }
+    text
 }
 
 fn room(backend: &Backend) -> String {
@@ -153,6 +176,9 @@ fn room(backend: &Backend) -> String {
     }
     if let Some(live) = backend.live {
         parts.push(format!("{} live", of(live, backend.live_limit)));
+    }
+    if backend.waiting > 0 {
+        parts.push(format!("{} tasks wait", backend.waiting));
     }
     parts.extend(backend.detail.clone());
     parts.join(", ")
@@ -174,21 +200,29 @@ mod tests {
             name: "gke".into(),
             state: BackendState::Refused,
             detail: Some("forbidden".into()),
-            weight: 1.0,
+            configured_share: 0.7,
+            effective_share: 1.0,
+            achieved_share: Some(0.666),
+            waiting: 2,
             pending: Some(3),
             pending_limit: Some(10),
             live: Some(7),
             ..Backend::default()
         });
+        let told = Told { target: "job type a".into(), who: "ann".into(), ..Told::default() };
+        status.pauses.push(Told { why: "bad".into(), at: "noon".into(), ..told.clone() });
+        status.lost_backends.push(Lost { told, cleared_at: None });
         status.held.insert("forbidden".into(), Held { tasks: 4, detail: "no rights".into() });
         let shown: Vec<_> = lines(&status).iter().map(|line| line.cells().join("|")).collect();
         assert_eq!(
-            shown.get(..4),
+            shown.get(..6),
             Some(
                 [
                     "scheduler|farm|leader, can't create|backend gke: forbidden",
                     "queue|main|4 in hand|oldest 61 s old",
-                    "backend|gke|refused, weight 1|3 of 10 pending, 7 live, forbidden",
+                    "backend|gke|refused, share 1 (configured 0.7), achieved 0.67|3 of 10 pending, 7 live, 2 tasks wait, forbidden",
+                    "pause|job type a|in force|by ann at noon: bad",
+                    "lost|job type a|declared lost|by ann at : ",
                     "held|forbidden|4 tasks|no rights",
                 ]
                 .map(str::to_owned)

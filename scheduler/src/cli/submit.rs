@@ -76,6 +76,7 @@ impl Observer for Results {
         let (outcome, reason, detail) = match &decision.verdict {
             Verdict::Scheduled(Placed::Created) => ("scheduled", Some("created"), None),
             Verdict::Scheduled(Placed::AlreadyThere) => ("scheduled", Some("already_there"), None),
+            Verdict::Scheduled(Placed::Done) => ("scheduled", Some("done"), None),
             Verdict::Held(kind, detail) => ("deferred", Some(kind.label()), Some(detail.clone())),
             Verdict::Rejected(kind, detail) => {
                 ("rejected", Some(kind.label()), Some(detail.clone()))

@@ -6,10 +6,12 @@
 
 use std::time::Duration;
 
-use gcloud_sdk::google_cloud_auth::credentials::anonymous;
 use gcloud_sdk::tonic::transport::{Channel as Bare, ClientTlsConfig, Endpoint as Transport};
 use gcloud_sdk::{GoogleAuthHeaders, GoogleAuthMiddleware, GoogleAuthMiddlewareLayer};
 use tower::Layer;
+
+use super::credentials::{Credentials, said};
+use crate::domain::redact::redact;
 
 /// A channel that adds credentials to each request. Cheap to clone; clones share the connection.
 pub type Channel = GoogleAuthMiddleware;
@@ -71,13 +73,17 @@ impl Endpoint {
     /// The address is none, or there are credentials that can't be read.
     pub async fn open(&self) -> Result<Channel, ChannelError> {
         let bare = self.connect_lazily()?;
-        let headers = if self.is_authenticated() {
-            GoogleAuthHeaders::from_adc().await.map_err(|e| ChannelError::Credentials(text(&e)))?
+        let credentials = if self.is_authenticated() {
+            Credentials::application_default(rand::random())
         } else {
-            GoogleAuthHeaders::from(anonymous::Builder::new().build())
+            Credentials::anonymous()
         };
+        if let Some(error) = credentials.broken() {
+            return Err(ChannelError::Credentials(error.to_string()));
+        }
+        let headers = GoogleAuthHeaders::from(credentials.for_library());
         let layer = GoogleAuthMiddlewareLayer::new(headers, None)
-            .map_err(|e| ChannelError::Credentials(text(&e)))?;
+            .map_err(|e| ChannelError::Credentials(redact(&said(&e)).into_owned()))?;
         Ok(layer.layer(bare))
     }
 
@@ -106,17 +112,6 @@ impl Endpoint {
 /// A setting that says something.
 fn given(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
-}
-
-/// An error with its causes, credentials taken out.
-fn text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    crate::domain::redact::redact(&text).into_owned()
 }
 
 #[cfg(test)]

@@ -212,7 +212,7 @@ impl Datastore {
     async fn query(&self, kind: &str, matching: Matching) -> Result<Vec<Entity>, Refusal> {
         let mut pages = query::Pages::of(&self.project, self.partition(), kind, matching);
         while let Some(request) = pages.next() {
-            let mut tries = Tries::new();
+            let mut tries = Tries::of_call();
             let answer = loop {
                 match self.rpc.run_query(request.clone()).await {
                     Ok(answer) => break answer,

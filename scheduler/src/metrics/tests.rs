@@ -21,6 +21,7 @@ fn check(text: &str, lines: &[&str]) {
 fn counts_and_states_stand_under_conventional_names() {
     let mut status = Status { version: "1.2.3".into(), can_create: true, ..Status::default() };
     status.counts.created = 7;
+    status.counts.lost_to_dead_urls_seconds = 9000.5;
     status.counts.rejected.insert("dead_url".into(), 2);
     status.held.insert("pending_limit".into(), Held { tasks: 3, detail: String::new() });
     let text = scrape(status, Stages::default());
@@ -32,6 +33,7 @@ fn counts_and_states_stand_under_conventional_names() {
             "katabatch_tasks_total{outcome=\"rejected\",reason=\"dead_url\"} 2",
             "katabatch_tasks_total{outcome=\"held\",reason=\"quota\"} 0",
             "katabatch_held_tasks{reason=\"pending_limit\"} 3.0",
+            "katabatch_work_lost_seconds_total{cause=\"dead_url\"} 9000.5",
             "katabatch_can_create 1.0",
             "katabatch_leader 0.0",
             "# EOF",
@@ -46,6 +48,8 @@ fn what_is_not_known_of_a_backend_has_no_value() {
     let known = Backend {
         name: "gke".into(),
         state: BackendState::Full,
+        configured_share: 0.7,
+        effective_share: 1.0,
         pending: Some(10),
         pending_limit: Some(10),
         api_calls: vec![calls],
@@ -59,11 +63,14 @@ fn what_is_not_known_of_a_backend_has_no_value() {
         &[
             "katabatch_pending_jobs{backend=\"gke\"} 10.0",
             "katabatch_backend_up{backend=\"gke\"} 1.0",
+            "katabatch_backend_share{backend=\"gke\",share=\"configured\"} 0.7",
+            "katabatch_backend_share{backend=\"gke\",share=\"effective\"} 1.0",
             "katabatch_backend_up{backend=\"other\"} 0.0",
             "katabatch_api_calls_total{backend=\"gke\",verb=\"create\",code=\"201\"} 5",
         ],
     );
     assert!(!text.contains("katabatch_pending_jobs{backend=\"other\"}"), "{text}");
+    assert!(!text.contains("share=\"achieved\""), "{text}");
 }
 
 #[test]

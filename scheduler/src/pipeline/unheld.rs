@@ -34,7 +34,9 @@ impl Pipeline {
             return;
         }
         if held.is_empty() {
-            self.book.remove(&hash);
+            if let Some(entry) = self.book.remove(&hash) {
+                self.remember(hash, &entry);
+            }
         } else if let Some(entry) = self.book.get_mut(&hash) {
             entry.tickets = held;
         }

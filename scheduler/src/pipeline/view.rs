@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Pipeline;
-use super::book::{Entry, Place};
+use super::book::Entry;
 use super::stages::{Stage, Stages};
 use crate::domain::name::{BackendName, QueueName};
 use crate::domain::outcome::{Deferral, HoldKind};
@@ -25,13 +25,13 @@ const BELIEVED_FOR: Duration = Duration::from_secs(600);
 /// Readable while the pipeline runs.
 #[derive(Debug, Default)]
 pub struct View {
-    snapshot: Mutex<Arc<Snapshot>>,
+    seen: Mutex<Arc<Seen>>,
     stages: Mutex<Stages>,
 }
 
 /// The pipeline's state at one time.
 #[derive(Debug, Clone, Default)]
-pub struct Snapshot {
+pub struct Seen {
     /// When it was made; `None`: the pipeline has not begun.
     pub taken_at: Option<Instant>,
     /// The queues, in the order of the configuration.
@@ -48,8 +48,8 @@ pub struct Snapshot {
     pub settling: usize,
     /// How old the flags are; `None`: never read.
     pub flags_age: Option<Duration>,
-    /// Whether anything may be created on them.
-    pub flags_usable: bool,
+    /// What keeps it from taking or giving any task at all; each says what is wrong.
+    pub obstacles: Vec<&'static str>,
     /// Whether too many rejects stopped the intake.
     pub fuse_blown: bool,
 }
@@ -79,10 +79,8 @@ pub struct QueueView {
 pub struct BackendView {
     /// Its name.
     pub name: BackendName,
-    /// Its part of all tasks, as the flags in force give it.
-    pub weight: f64,
-    /// Its flag is there and off.
-    pub off: bool,
+    /// Whether the weights in force give it any tasks; `None` before there are any.
+    pub takes: Option<bool>,
     /// Its room.
     pub room: Room,
     /// Submissions under way.
@@ -93,8 +91,8 @@ pub struct BackendView {
 
 impl View {
     /// The latest copy.
-    pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&lock(&self.snapshot))
+    pub fn seen(&self) -> Arc<Seen> {
+        Arc::clone(&lock(&self.seen))
     }
 
     /// How long the stages took so far.
@@ -118,17 +116,26 @@ impl Pipeline {
         Arc::clone(&self.view)
     }
 
+    /// A task was confirmed: how long it took until then.
+    pub(super) fn observe_confirmed(&self, entry: &Entry) {
+        if let Some(submitted) = entry.submitted_at {
+            let confirmed = self.deps.clock.mono().saturating_duration_since(submitted);
+            self.view.observe(Stage::Held, submitted.saturating_duration_since(entry.since));
+            self.view.observe(Stage::Submitted, confirmed);
+        }
+    }
+
     /// Makes a copy of the state, unless one was made a moment ago.
-    pub(super) fn publish(&self, now: Instant) {
-        let last = self.view.snapshot().taken_at;
+    pub(super) fn show(&self, now: Instant) {
+        let last = self.view.seen().taken_at;
         if last.is_some_and(|last| now.saturating_duration_since(last) < EVERY) {
             return;
         }
-        let snapshot = Arc::new(self.copy(now));
-        *lock(&self.view.snapshot) = snapshot;
+        let seen = Arc::new(self.copy(now));
+        *lock(&self.view.seen) = seen;
     }
 
-    fn copy(&self, now: Instant) -> Snapshot {
+    fn copy(&self, now: Instant) -> Seen {
         let name = |at: usize| self.deps.queues[at].queue.name().clone();
         let queue = |at| QueueView { name: name(at), in_hand: 0, oldest: None };
         let mut queues: Vec<QueueView> = (0..self.queues.len()).map(queue).collect();
@@ -146,7 +153,7 @@ impl Pipeline {
                 held.detail.clone_from(detail);
             }
         }
-        Snapshot {
+        Seen {
             taken_at: Some(now),
             queues,
             backends: (0..self.backends.len()).map(|at| self.backend_view(at, now)).collect(),
@@ -155,19 +162,18 @@ impl Pipeline {
             in_flight: self.book.in_flight(),
             settling: self.book.settling(),
             flags_age: self.flags.as_ref().map(|(read, _)| now.saturating_duration_since(*read)),
-            flags_usable: self.usable_flags(now).is_some(),
+            obstacles: self.obstacles(now),
             fuse_blown: self.fuse.blown(),
         }
     }
 
     fn backend_view(&self, at: usize, now: Instant) -> BackendView {
-        let (state, share) = (&self.backends[at], self.weights.shares.get(at));
+        let state = &self.backends[at];
         let believed =
             |(when, _): &&(Instant, Deferral)| now.saturating_duration_since(*when) < BELIEVED_FOR;
         BackendView {
             name: self.deps.backends[at].candidate.name.clone(),
-            weight: share.map_or(0.0, |share| share.weight),
-            off: share.is_some_and(|share| share.off),
+            takes: (!self.weights.shares.is_empty()).then(|| self.weights.takes(at)),
             room: state.room.borrow().clone(),
             under_way: state.under_way,
             refused: state.refused.as_ref().filter(believed).map(|(_, why)| why.clone()),
@@ -177,8 +183,5 @@ impl Pipeline {
 
 /// Why a task waits now, if it does.
 pub(super) fn waiting(entry: &Entry) -> Option<&(HoldKind, String)> {
-    match entry.place {
-        Place::Workload(_) | Place::Backend(_) | Place::Until(_) => entry.held.as_ref(),
-        Place::Ready | Place::LookUp(_) | Place::InFlight | Place::Settling => None,
-    }
+    entry.held.as_ref().filter(|_| entry.place.is_wait())
 }

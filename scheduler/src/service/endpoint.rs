@@ -2,6 +2,7 @@
 //! those go.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 
@@ -11,6 +12,9 @@ use crate::clock::Clock;
 use crate::config::http::{HttpConfig, TasksConfig};
 use crate::http::access::{Access, TokenReviewer, read_tokens};
 use crate::http::tasks::Tasks;
+use crate::pipeline::QueueBinding;
+use crate::pipeline::leases::Leases;
+use crate::queue::Queue;
 use crate::queue::push::PushQueue;
 
 /// The name of the queue of posted tasks, which no configured queue can have: it is no DNS label.
@@ -52,7 +56,7 @@ pub(super) async fn way_in(
         }
         (Some(_), None) => {
             let text =
-                "token_review: there is no kubernetes backend whose API server could be asked";
+                "token_review: no kubernetes backend is home, whose API server could be asked";
             return Err(wrong(text.to_owned()));
         }
     };
@@ -60,4 +64,11 @@ pub(super) async fn way_in(
     let queue = PushQueue::new(QUEUE.into(), Arc::clone(clock));
     let tasks = Tasks::new(Arc::clone(&queue), Arc::clone(clock), access, config.limits);
     Ok(WayIn { queue, tasks })
+}
+
+/// The queue of posted tasks, which holds nothing: their senders wait.
+pub(super) fn pushed(queue: Arc<dyn Queue>, lease: Duration) -> QueueBinding {
+    let leases = Leases::new(Arc::clone(&queue), lease);
+    // A panic is an answer too: it goes back as deferred, and never counts twice.
+    QueueBinding { leases, queue, base_os_version: None, max_panics: 2, hold: false }
 }

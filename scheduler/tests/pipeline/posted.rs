@@ -49,6 +49,16 @@ async fn what_finds_no_room_goes_back_with_the_reason_and_is_never_created() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_waits_for_its_turn_is_told_when_the_room_is_gone_before_it() {
+    let mut world = world::world(Box::new(created), 800, 1000, false);
+    let receivers: Vec<_> = (0..300).map(|n| world.post("a", &n.to_string())).collect();
+    world.run_for(WHILE).await;
+    let answers: Vec<_> = receivers.into_iter().map(|mut r| told(&mut r)).collect();
+    let full = answers.iter().filter(|answer| reason(answer) == Some(HoldKind::PendingLimit));
+    assert_eq!((full.count(), world.calls().len()), (100, 200));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_full_an_unknown_and_a_closed_backend_are_answers_at_once() {
     async fn first(mut world: World, job: &str) -> (HoldKind, usize) {
         let mut receiver = world.post(job, "1");
@@ -117,5 +127,5 @@ async fn rejected_posts_say_nothing_of_the_farm_and_blow_no_fuse() {
         assert!(matches!(&answer, Answer::Rejected(why) if why.kind == RejectKind::DeadUrl));
     }
     assert_eq!((counts.created, counts.rejected.len()), (1, 1));
-    assert!(!world.pipeline.view().snapshot().fuse_blown);
+    assert!(!world.pipeline.view().seen().fuse_blown);
 }

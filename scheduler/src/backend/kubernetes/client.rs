@@ -25,8 +25,9 @@ use super::calls::{Calls, Verb};
 use super::classify::UNAUTHENTICATED;
 use super::leader::DURATION;
 use super::wire::{self, Facts};
+use crate::gcp::tokens::TokenError;
 
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 /// Metadata only: half the bytes of a Job.
 const META: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const META_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -65,7 +66,7 @@ impl KubeApi {
         Arc::clone(&self.calls)
     }
 
-    fn jobs(&self) -> String {
+    pub(super) fn jobs(&self) -> String {
         format!("/apis/batch/v1/namespaces/{}/jobs", self.namespace)
     }
 
@@ -152,7 +153,7 @@ impl KubeApi {
         }
     }
 
-    async fn list<T: Facts>(
+    pub(super) async fn list<T: Facts>(
         &self,
         path: &str,
         accept: &str,
@@ -351,7 +352,7 @@ fn lines(body: Body) -> futures::stream::BoxStream<'static, Result<Vec<u8>, ApiE
 fn transport(error: &kube::Error) -> ApiError {
     let mut text = error.to_string();
     let mut source = error.source();
-    let mut unconnected = false;
+    let (mut unconnected, mut without_token) = (false, matches!(error, kube::Error::Auth(_)));
     while let Some(inner) = source {
         let said = inner.to_string();
         if !text.contains(&said) {
@@ -359,9 +360,10 @@ fn transport(error: &kube::Error) -> ApiError {
         }
         let client = inner.downcast_ref::<hyper_util::client::legacy::Error>();
         unconnected |= client.is_some_and(hyper_util::client::legacy::Error::is_connect);
+        without_token |= inner.is::<TokenError>();
         source = inner.source();
     }
-    if matches!(error, kube::Error::Auth(_)) {
+    if without_token {
         return ApiError { reason: UNAUTHENTICATED.to_owned(), ..ApiError::unsent(&text) };
     }
     let error = ApiError::lost(&text);

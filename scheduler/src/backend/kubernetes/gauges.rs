@@ -7,9 +7,4 @@ impl KubernetesBackend {
     pub fn window(&self) -> usize {
         self.slots.size()
     }
-
-    /// Whether this process leads, as far as it knows now.
-    pub fn leads(&self) -> bool {
-        self.leader.may_create()
-    }
 }

@@ -12,6 +12,7 @@ use super::acks::Acks;
 use super::api::{ApiError, ClusterApi, ConfigMapFacts};
 use super::leader::Leader;
 use crate::clock::Clock;
+use crate::leadership::Leadership as _;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(2);

@@ -7,6 +7,8 @@ mod creating;
 mod leader;
 mod lifecycle;
 mod limits;
+mod records;
+mod tokens;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -60,6 +62,7 @@ fn settings() -> Settings {
         templates: Arc::new(Templates::embedded().expect("the templates")),
         identity: "process".into(),
         seed: 7,
+        home: None,
     }
 }
 
@@ -181,6 +184,7 @@ fn workload_for(account: Account) -> Arc<Workload> {
         duration: Duration::from_secs(21_600),
         disk_gb: None,
         profile: Profile { ttl: Duration::from_secs(93_600), ..Profile::default() },
+        machines: None,
     })
 }
 

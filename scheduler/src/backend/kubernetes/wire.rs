@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::api::{
     AccountFacts, ApiError, ConfigMapFacts, JobFacts, LeaseFacts, OwnerJob, Page, PodFacts,
-    Progress, WatchEvent,
+    Progress, SelectedJob, WatchEvent,
 };
 use crate::domain::name::TaskHash;
 
@@ -22,6 +22,7 @@ const MANAGED_BY: &str = "katabatch";
 #[serde(default)]
 struct Labels {
     task_name: Option<String>,
+    job_name: Option<String>,
     #[serde(rename = "app.kubernetes.io/name")]
     name: Option<String>,
     #[serde(rename = "app.kubernetes.io/managed-by")]
@@ -132,6 +133,22 @@ impl Facts for JobFacts {
             task: task.and_then(|text| TaskHash::parse(&text)),
             scheduler: labels.scheduler,
             progress: status.progress(),
+        })
+    }
+}
+
+impl Facts for SelectedJob {
+    type Wire = WireJob;
+
+    fn from_wire(WireJob { metadata, status }: WireJob) -> Option<Self> {
+        let labels = metadata.labels.unwrap_or_default();
+        (!metadata.name.is_empty() && !metadata.uid.is_empty()).then_some(Self {
+            name: metadata.name,
+            uid: metadata.uid,
+            command: labels.task_name.unwrap_or_default(),
+            job_type: labels.job_name.unwrap_or_default(),
+            finished: status.progress().finished,
+            deleting: metadata.deletion_timestamp.is_some(),
         })
     }
 }

@@ -31,14 +31,14 @@ async fn only(entity: Entity) -> Result<Flag, FlagsError> {
 
 #[tokio::test]
 async fn an_integer_weight_is_a_number_and_null_is_none() {
-    for (value, expect) in [
-        (ValueType::IntegerValue(1), Some(1.0)),
-        (ValueType::DoubleValue(0.5), Some(0.5)),
-        (ValueType::DoubleValue(-1.0), Some(-1.0)),
-        (ValueType::NullValue(0), None),
+    for (value, expect, integer) in [
+        (ValueType::IntegerValue(1), Some(1.0), true),
+        (ValueType::DoubleValue(0.5), Some(0.5), false),
+        (ValueType::DoubleValue(-1.0), Some(-1.0), false),
+        (ValueType::NullValue(0), None, false),
     ] {
         let flag = only(weight(value)).await.expect("a flag");
-        assert_eq!(flag, Flag { enabled: true, value: expect, string_value: None });
+        assert_eq!((flag.enabled, flag.value, flag.integer), (true, expect, integer));
     }
     let nan = only(weight(ValueType::DoubleValue(f64::NAN))).await.expect("a flag");
     assert!(nan.value.is_some_and(f64::is_nan), "for the gate to judge");
@@ -102,5 +102,25 @@ async fn a_conflict_is_tried_again_and_a_lost_answer_does_not_hide_what_was_befo
         let (before, after) = store(&fake).set("k8s_jobs_frequency", &change).await.expect("set");
         assert_eq!(before.and_then(|flag| flag.value), Some(1.0), "{commits:?}");
         assert_eq!(after.value, Some(0.5));
+        assert_eq!(fake.with(|state| state.open), 0, "a transaction left open keeps its locks");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_others_keep_coming_before_is_made_in_the_end_or_given_up_after_a_minute() {
+    let change = Change { value: Some(Some(0.5)), ..Change::default() };
+    let fake = Fake::holding(vec![weight(ValueType::DoubleValue(1.0))]);
+    fake.with(|state| state.commits = vec![(Code::Aborted, false); 15].into());
+    store(&fake).set("k8s_jobs_frequency", &change).await.expect("set");
+    fake.with(|state| state.commits = vec![(Code::Aborted, false); 999].into());
+    let begun = tokio::time::Instant::now();
+    store(&fake).set("k8s_jobs_frequency", &change).await.expect_err("contended for ever");
+    assert!((60..70).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    assert_eq!(fake.with(|state| state.open), 0);
+    // A change that is refused, and one that can't read, leave nothing locked either.
+    fake.with(|state| state.commits.clear());
+    store(&fake).set("no_such_flag", &change).await.expect_err("no such flag");
+    fake.with(|state| state.failures = [None, Some(Code::PermissionDenied)].into());
+    store(&fake).set("k8s_jobs_frequency", &change).await.expect_err("forbidden");
+    assert_eq!(fake.with(|state| state.open), 0);
 }

@@ -12,8 +12,8 @@ use gcloud_sdk::google::datastore::v1::run_query_request::QueryType;
 use gcloud_sdk::google::datastore::v1::value::ValueType;
 use gcloud_sdk::google::datastore::v1::{
     BeginTransactionRequest, BeginTransactionResponse, CommitRequest, CommitResponse, Entity,
-    EntityResult, Key, LookupRequest, LookupResponse, Query, QueryResultBatch, RunQueryRequest,
-    RunQueryResponse, filter, property_filter,
+    EntityResult, Key, LookupRequest, LookupResponse, Query, QueryResultBatch, RollbackRequest,
+    RollbackResponse, RunQueryRequest, RunQueryResponse, filter, property_filter,
 };
 use gcloud_sdk::tonic::{Code, Status};
 
@@ -29,6 +29,8 @@ pub(crate) struct State {
     pub(crate) failures: VecDeque<Option<Code>>,
     /// Failures of the next commits: the code, and whether the commit is made all the same.
     pub(crate) commits: VecDeque<(Code, bool)>,
+    /// Transactions begun and neither committed nor rolled back.
+    pub(crate) open: usize,
     /// Values that are refused, in whatever query.
     pub(crate) refused: BTreeSet<String>,
     /// It knows no IN.
@@ -178,6 +180,7 @@ impl Rpc for Fake {
 
     async fn begin(&self, _: BeginTransactionRequest) -> Result<BeginTransactionResponse, Status> {
         self.fail()?;
+        self.with(|state| state.open += 1);
         Ok(BeginTransactionResponse { transaction: vec![1] })
     }
 
@@ -205,7 +208,15 @@ impl Rpc for Fake {
         }
         match failure {
             Some((code, _)) => Err(Status::new(code, "as told")),
-            None => Ok(CommitResponse::default()),
+            None => {
+                self.with(|state| state.open -= 1);
+                Ok(CommitResponse::default())
+            }
         }
+    }
+
+    async fn rollback(&self, _: RollbackRequest) -> Result<RollbackResponse, Status> {
+        self.with(|state| state.open -= 1);
+        Ok(RollbackResponse::default())
     }
 }

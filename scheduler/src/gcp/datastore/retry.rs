@@ -17,6 +17,12 @@ const WAITS: [Duration; 3] =
 /// that run into their own limit are the most.
 const TRY_FOR: Duration = Duration::from_secs(12);
 
+/// The waits of a transaction that another one came between: at first, at most, and how long it is
+/// begun anew. A lock that nobody gives up is gone after a minute at Google's.
+const FIRST_STEP_BACK: Duration = Duration::from_millis(100);
+const STEP_BACK: Duration = Duration::from_secs(3);
+const CONTEND_FOR: Duration = Duration::from_secs(60);
+
 /// What became of a call in the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
@@ -83,30 +89,51 @@ fn is_transient(code: Code) -> bool {
     )
 }
 
-/// How often one call may still be made again.
+/// How often one call, or one transaction, may still be made again.
 pub(super) struct Tries {
     waits: std::slice::Iter<'static, Duration>,
+    /// How often others came between a transaction; `None` for a call that is none.
+    contended: Option<u32>,
     since: Instant,
 }
 
 impl Tries {
-    pub(super) fn new() -> Self {
-        Self { waits: WAITS.iter(), since: Instant::now() }
+    /// Of a single call.
+    pub(super) fn of_call() -> Self {
+        Self { waits: WAITS.iter(), contended: None, since: Instant::now() }
     }
 
-    /// Waits until a call that failed so may be made again.
+    /// Of a transaction: when others come between, it is made anew much longer, since each time one
+    /// of them was made.
+    pub(super) fn of_transaction() -> Self {
+        Self { contended: Some(0), ..Self::of_call() }
+    }
+
+    /// Waits until what failed so may be made again.
     ///
     /// # Errors
     /// It should not be.
     pub(super) async fn again(&mut self, status: &Status) -> Result<(), Refusal> {
         let refusal = Refusal::of(status);
-        match (&refusal, self.waits.next()) {
-            (Refusal::Later(why), Some(wait)) if self.since.elapsed() < TRY_FOR => {
+        match (&refusal, self.wait_after(status.code())) {
+            (Refusal::Later(why), Some(wait)) => {
                 tracing::debug!(why, "a call to Datastore is made again");
-                tokio::time::sleep(*wait).await;
+                tokio::time::sleep(wait).await;
                 Ok(())
             }
             _ => Err(refusal),
         }
+    }
+
+    fn wait_after(&mut self, code: Code) -> Option<Duration> {
+        let tried = self.since.elapsed();
+        if let (Code::Aborted, Some(times)) = (code, &mut self.contended) {
+            let longest = FIRST_STEP_BACK.saturating_mul(1 << (*times).min(10)).min(STEP_BACK);
+            *times += 1;
+            // Spread, so that those who met do not meet again.
+            let wait = longest.mul_f64(rand::random_range(0.5..1.0));
+            return (tried < CONTEND_FOR).then_some(wait);
+        }
+        self.waits.next().copied().filter(|_| tried < TRY_FOR)
     }
 }

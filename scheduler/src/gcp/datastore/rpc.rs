@@ -7,7 +7,8 @@ use gcloud_sdk::RequestTimeouts;
 use gcloud_sdk::google::datastore::v1::datastore_client::DatastoreClient;
 use gcloud_sdk::google::datastore::v1::{
     BeginTransactionRequest, BeginTransactionResponse, CommitRequest, CommitResponse,
-    LookupRequest, LookupResponse, RunQueryRequest, RunQueryResponse,
+    LookupRequest, LookupResponse, RollbackRequest, RollbackResponse, RunQueryRequest,
+    RunQueryResponse,
 };
 use gcloud_sdk::tonic::{Request, Status};
 
@@ -30,6 +31,7 @@ pub(crate) trait Rpc: Send + Sync {
     ) -> Result<BeginTransactionResponse, Status>;
     async fn lookup(&self, request: LookupRequest) -> Result<LookupResponse, Status>;
     async fn commit(&self, request: CommitRequest) -> Result<CommitResponse, Status>;
+    async fn rollback(&self, request: RollbackRequest) -> Result<RollbackResponse, Status>;
 }
 
 /// The calls, over a channel.
@@ -66,5 +68,9 @@ impl Rpc for GrpcRpc {
 
     async fn commit(&self, request: CommitRequest) -> Result<CommitResponse, Status> {
         Ok(self.0.clone().commit(in_time(request)).await?.into_inner())
+    }
+
+    async fn rollback(&self, request: RollbackRequest) -> Result<RollbackResponse, Status> {
+        Ok(self.0.clone().rollback(in_time(request)).await?.into_inner())
     }
 }

@@ -40,6 +40,11 @@ impl Fault {
             Code::Unimplemented => {
                 Self::Lasting(format!("{said}; the endpoint does not speak Pub/Sub"))
             }
+            // The metadata server may refuse for a while at a start; a machine without it never stops.
+            _ if said.contains("credentials error") => Self::Passing(format!(
+                "{said}; give this workload a Google service account, run `gcloud auth \
+                 application-default login`, or set PUBSUB_EMULATOR_HOST for an emulator"
+            )),
             _ => Self::Passing(said),
         }
     }
