@@ -54,6 +54,8 @@ pub struct Plan {
     pub kubernetes: Value,
     /// Members of the default profile that replace the small ones given here.
     pub profile: Value,
+    /// The `http` section; null: none.
+    pub http: Value,
     /// Sections of the configuration that replace those given here.
     pub sections: Value,
 }
@@ -74,6 +76,7 @@ impl Default for Plan {
             lease: Duration::from_secs(10),
             kubernetes: json!({}),
             profile: json!({}),
+            http: Value::Null,
             sections: json!({}),
         }
     }
@@ -327,6 +330,7 @@ pub(crate) fn configuration(namespace: &str, kubeconfig: &Path, plan: &Plan) -> 
         "flags": { "file": "flags.yaml" },
         "limits": { "lease": millis(plan.lease) },
         "profiles": { "default": profile },
+        "http": plan.http,
     });
     merge(&mut configuration, &plan.sections);
     configuration

@@ -17,6 +17,7 @@ mod queue;
 mod queue_of;
 mod render;
 mod run;
+mod status;
 mod submit;
 mod target;
 mod tasks;
@@ -64,6 +65,8 @@ enum Command {
     Render(render::RenderArgs),
     /// Check configuration and cluster, and say what to mend. Changes nothing.
     Check(check::CheckArgs),
+    /// Ask a running scheduler what it is doing, and whether it can create.
+    Status(status::StatusArgs),
     /// Put tasks into a spool, look at them, and see to the quarantine.
     Queue(queue::QueueArgs),
     /// Look at the feature flags, and change them.
@@ -137,6 +140,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Submit(args) => submit::run(&cli.config, args).await,
         Command::Render(args) => render::run(&cli.config, args).await,
         Command::Check(args) => check::run(&cli.config, args).await,
+        Command::Status(args) => status::run(&cli.config, args).await,
         Command::Queue(args) => queue_of::run(&cli.config, args).await,
         Command::Flags(args) => flags::run(&cli.config, args).await,
         Command::Pause(args) => controls::pause(&cli.config, args).await,

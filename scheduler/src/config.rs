@@ -10,6 +10,7 @@ pub mod batch_yaml;
 pub mod entities;
 pub mod farm;
 pub mod files;
+pub mod http;
 pub mod kubernetes_names;
 pub mod mapping;
 pub mod outputs;
@@ -22,7 +23,6 @@ mod routes;
 pub mod watch;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ use crate::located::reading::{Field, Reading, Section};
 use accounts::AccountsConfig;
 use backends::BackendConfig;
 use entities::{CatalogConfig, FlagsConfig};
+use http::HttpConfig;
 use policy::{ExpectedRun, Policy};
 use profiles::Profiles;
 use queues::QueueConfig;
@@ -76,8 +77,8 @@ pub struct Config {
     pub accounts: AccountsConfig,
     /// How long tasks are expected to run.
     pub expected_run: ExpectedRun,
-    /// Where metrics and health are served; `None` serves none.
-    pub http: Option<SocketAddr>,
+    /// What is served over HTTP; `None`: nothing.
+    pub http: Option<HttpConfig>,
 }
 
 /// What the process itself may hold.
@@ -169,7 +170,7 @@ fn read_sections(top: &Section<'_>, base: &Path) -> Config {
         policy,
         accounts: AccountsConfig::read(top.set("accounts")),
         expected_run: ExpectedRun::read(top.set("expected_run")),
-        http: top.set("http").and_then(|f| http(&f)),
+        http: top.set("http").and_then(|f| HttpConfig::read(&f, base)),
     }
 }
 
@@ -256,17 +257,6 @@ fn limits(field: Option<Field<'_>>) -> Limits {
     }
     section.finish();
     limits
-}
-
-fn http(field: &Field<'_>) -> Option<SocketAddr> {
-    let section = field.section()?;
-    let listen = section.required("listen", "write an address such as 127.0.0.1:8090");
-    section.finish();
-    listen?.read(|text| {
-        text.parse().map_err(|_| {
-            (format!("`{text}` is not an address"), "write one such as 127.0.0.1:8090".to_owned())
-        })
-    })
 }
 
 /// A length of time that isn't zero.

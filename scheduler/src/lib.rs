@@ -18,8 +18,10 @@ pub mod domain;
 pub mod flags;
 pub mod gate;
 pub mod gcp;
+pub mod http;
 pub mod leadership;
 pub mod located;
+pub mod metrics;
 pub mod pipeline;
 pub mod queue;
 pub mod records;
@@ -27,4 +29,5 @@ pub mod render;
 pub mod service;
 #[cfg(test)]
 mod simulation;
+pub mod status;
 pub mod telemetry;

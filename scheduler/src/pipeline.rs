@@ -16,14 +16,18 @@ mod fuse;
 mod in_force;
 mod intake;
 pub mod leases;
+mod let_go;
 mod look_up;
 pub mod resolve;
 mod routing;
 mod say;
 mod settle;
 pub mod snapshot;
+pub mod stages;
 mod state;
 pub mod tally;
+mod unheld;
+pub mod view;
 mod workloads;
 
 use std::collections::BTreeMap;
@@ -57,6 +61,7 @@ use say::Said;
 use snapshot::Snapshot;
 use state::{BackendState, QueueState};
 use tally::Tally;
+use view::View;
 use workloads::Workloads;
 
 /// How long one call for messages waits for the first one.
@@ -145,6 +150,7 @@ struct Ack {
 pub struct Pipeline {
     deps: Deps,
     tally: Arc<Tally>,
+    view: Arc<View>,
     book: Book,
     workloads: Workloads,
     fuse: Fuse,
@@ -179,6 +185,8 @@ impl Pipeline {
             unpolled: Arc::default(),
             awaited: false,
             closed: None,
+            refused: None,
+            turns: false,
             stuck: None,
             clear_at: None,
         });
@@ -191,6 +199,7 @@ impl Pipeline {
             shown: snapshot::Shown::new(deps.backends.len()),
             deps,
             tally: Arc::default(),
+            view: Arc::default(),
             book: Book::default(),
             workloads: Workloads::default(),
             fuse: Fuse::default(),
@@ -254,6 +263,7 @@ impl Pipeline {
         if !self.stopping {
             self.take_in(now);
         }
+        self.show(now);
         let wake_at = self.next_wake(now);
         tokio::select! {
             biased;

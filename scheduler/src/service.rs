@@ -5,18 +5,24 @@
 
 mod backends;
 pub mod cloud_storage;
+mod endpoint;
 mod farm_resolver;
 pub mod home;
 mod identities;
 mod object_files;
+mod overview;
 pub mod queues;
+mod reload;
 mod rights;
 mod sources;
+mod token_review;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -24,22 +30,22 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::config::farm::Farm;
 use crate::config::files::Files;
-use crate::config::watch::{Reload, Sources, Watched};
+use crate::config::watch::{Sources, Watched};
 use crate::gcp::credentials::Credentials;
 use crate::gcp::storage::StorageError;
+use crate::http::{self, Endpoint};
 use crate::pipeline::leases::Leases;
-use crate::pipeline::snapshot::Snapshot;
 use crate::pipeline::tally::{Observer, Tally};
 use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::{Queue, QueueError};
+use crate::status::Status;
 pub use backends::{BackendError, Backends, api_of, cluster_of, templates};
 use cloud_storage::Layers;
 use farm_resolver::FarmResolver;
 pub use identities::Identities;
+use overview::Overview;
 pub use sources::{CatalogSource, Lookups, open_flags};
 
-/// How often files are looked at for changes.
-const RELOAD_EVERY: Duration = Duration::from_secs(2);
 /// How long what is under way may take once told to stop.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -74,6 +80,20 @@ pub enum ServiceError {
     /// A backend can't be set up or has failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// Another process listens there, or it is not ours to listen on.
+    #[error(
+        "http.listen: can't listen on {at}: {error}; stop what listens there, or write another \
+         address"
+    )]
+    Listen {
+        /// The address.
+        at: SocketAddr,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The HTTP endpoint failed.
+    #[error("the HTTP endpoint: {0}")]
+    Http(std::io::Error),
     /// This process may not do what it would have to; a line for each backend.
     #[error("{0}")]
     Rights(String),
@@ -123,6 +143,8 @@ pub struct Service {
     queues: Vec<Arc<dyn Queue>>,
     leases: Vec<Arc<Leases>>,
     pipeline: Pipeline,
+    overview: Arc<Overview>,
+    http: Option<(TcpListener, Endpoint)>,
     see_ends: bool,
 }
 
@@ -143,9 +165,22 @@ impl Service {
         let credentials = Credentials::application_default(rand::random());
         let backends = Backends::open(&now, &credentials, &clock).await?;
         let layers = Layers::new(&now.config, &credentials)?;
-        let queues = open_queues(&now, options.queue, &clock).await?;
+        // What runs for a moment beside a running scheduler must not want its port.
+        let http = now.config.http.as_ref().filter(|_| !options.once && options.queue.is_none());
+        let listener = match http {
+            Some(http) => Some(endpoint::listen(http).await?),
+            None => None,
+        };
+        let mut queues = open_queues(&now, options.queue, &clock).await?;
+        let mut tasks = None;
+        if let Some(config) = http.and_then(|http| http.tasks.as_ref()) {
+            let way_in = endpoint::way_in(config, backends.home_client(), &clock).await?;
+            queues.push(endpoint::pushed(way_in.queue, now.config.limits.lease));
+            tasks = Some(way_in.tasks);
+        }
         let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();
-        let leases = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();
+        let leases: Vec<_> = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();
+        let at = Arc::clone(&clock);
         let pipeline = Pipeline::new(Deps {
             clock,
             queues,
@@ -167,8 +202,28 @@ impl Service {
             on_flags: backends.limits_from_flags(&now.config),
             observer: options.observer,
         });
+        let overview = Arc::new(Overview {
+            scheduler: now.config.scheduler.clone(),
+            clock: at,
+            leadership: Arc::clone(&backends.home().leadership),
+            view: pipeline.view(),
+            in_force: pipeline.snapshot(),
+            tally: pipeline.tally(),
+            leases: leases.clone(),
+            gauges: backends.gauges(),
+            lookups: lookups.clone(),
+            stop: OnceLock::new(),
+        });
+        let http = listener
+            .map(|listener| (listener, Endpoint { source: Arc::clone(&overview) as _, tasks }));
         let (queues, see_ends) = (sources, options.see_ends);
-        Ok(Self { loaded, lookups, backends, queues, leases, pipeline, see_ends })
+        Ok(Self { loaded, lookups, backends, queues, leases, pipeline, overview, http, see_ends })
+    }
+
+    /// What it says of itself, readable while it runs.
+    pub fn status(&self) -> impl Fn() -> Status + Send + Sync + use<> {
+        let overview = Arc::clone(&self.overview);
+        move || http::Source::status(overview.as_ref())
     }
 
     /// Asks each cluster whether this process may do what it is going to do. One that does not
@@ -185,11 +240,6 @@ impl Service {
         self.pipeline.tally()
     }
 
-    /// What is in force and how it comes out, as it changes.
-    pub fn snapshot(&self) -> tokio::sync::watch::Receiver<Snapshot> {
-        self.pipeline.snapshot()
-    }
-
     /// The backends.
     pub fn backends(&self) -> &Backends {
         &self.backends
@@ -201,6 +251,7 @@ impl Service {
     /// # Errors
     /// The cause, when a part that must run has ended or failed.
     pub async fn run(self, shutdown: CancellationToken) -> Result<Ended, ServiceError> {
+        self.overview.runs_until(shutdown.clone());
         let backends_stop = CancellationToken::new();
         let mut parts: JoinSet<Result<(), ServiceError>> = JoinSet::new();
         self.backends.spawn(&mut parts, &backends_stop);
@@ -208,7 +259,13 @@ impl Service {
         for leases in &self.leases {
             keepers.spawn(Arc::clone(leases).run());
         }
-        keepers.spawn(keep_reloading(Arc::clone(&self.loaded), self.lookups.clone()));
+        keepers.spawn(reload::keep_reloading(Arc::clone(&self.loaded), self.lookups.clone()));
+        let http_stop = CancellationToken::new();
+        if let Some((listener, endpoint)) = self.http {
+            let until = http_stop.clone();
+            let serving = http::serve(listener, http::router(endpoint), until);
+            parts.spawn(async move { serving.await.map_err(ServiceError::Http) });
+        }
         // On a worker thread, beside the connections that it waits for.
         let (mut pipeline, stop) = (self.pipeline, shutdown.child_token());
         let until = stop.clone();
@@ -223,7 +280,7 @@ impl Service {
                 // What is leased goes back, so that the next process need not wait for it.
                 stop.cancel();
                 let _ = (&mut pipeline.0).await;
-                Err(why(part, "a backend"))
+                Err(why(part, "a backend or the HTTP endpoint"))
             }
             part = keepers.join_next() => {
                 Err(why(part.map(|joined| joined.map(Ok)), "the keeper of leases or of files"))
@@ -234,6 +291,7 @@ impl Service {
             self.backends.local_idle(&shutdown).await;
         }
         backends_stop.cancel();
+        http_stop.cancel();
         while let Some(part) = parts.join_next().await {
             if let (Ok(_), Ok(Err(error))) = (&ended, part) {
                 return Err(error);
@@ -276,6 +334,7 @@ async fn open_queues(
         queue,
         base_os_version,
         max_panics,
+        hold: true,
     };
     if let Some(queue) = instead {
         return Ok(vec![bind(queue, None, 3)]);
@@ -288,96 +347,4 @@ async fn open_queues(
         bindings.push(bind(opened, queue.base_os_version.clone(), queue.max_panics));
     }
     Ok(bindings)
-}
-
-/// Looks at the files for ever, and says what it found.
-async fn keep_reloading(loaded: Arc<Watched<Loaded>>, lookups: Lookups) {
-    loop {
-        tokio::time::sleep(RELOAD_EVERY).await;
-        let (at, also) = (Arc::clone(&loaded), lookups.clone());
-        // Files are read off the threads that must not wait. A panic there is this look's alone.
-        let looked = tokio::task::spawn_blocking(move || {
-            let before = at.get();
-            let reload = at.poll();
-            if reload == Reload::Reloaded && needs_restart(&before, &at.get()) {
-                tracing::warn!(
-                    "queues, backends, limits or sources changed: these take effect at the next start"
-                );
-            }
-            (reload, also.poll())
-        })
-        .await;
-        match looked {
-            Ok((configuration, catalog)) => {
-                say("the configuration", &configuration);
-                say("the catalog", &catalog);
-            }
-            Err(error) => tracing::error!(%error, "looking for changed files failed"),
-        }
-    }
-}
-
-fn say(what: &str, reload: &Reload) {
-    match reload {
-        Reload::Unchanged => {}
-        Reload::Reloaded => tracing::info!("{what} was reloaded"),
-        Reload::Failed(problems) => {
-            tracing::error!(
-                "{what} changed and can't be used; the last good one stays: {problems}"
-            );
-        }
-    }
-}
-
-/// Whether a part changed that is set up once, at the start: in our own file, or in the farm's.
-fn needs_restart(before: &Loaded, after: &Loaded) -> bool {
-    // The project of subscriptions, topics and Datastore, and the cluster, where the configuration
-    // names none.
-    let places = |farm: &Farm| {
-        (farm.application_project.clone(), farm.project.clone(), farm.cluster_name.clone())
-    };
-    let moved = places(&before.farm) != places(&after.farm);
-    let (before, after) = (&before.config, &after.config);
-    moved
-        || before.queues != after.queues
-        || before.backends != after.backends
-        || before.limits != after.limits
-        || before.catalog != after.catalog
-        || before.flags != after.flags
-        || before.outputs != after.outputs
-        || before.scheduler != after.scheduler
-        || before.routes != after.routes
-        || before.home != after.home
-        || before.state_dir != after.state_dir
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn another_project_or_cluster_in_the_farms_own_file_needs_a_restart() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let loaded = |project: &str, config: &str| {
-            let farm = dir.path().join("clusterfuzz-config");
-            std::fs::create_dir_all(farm.join("batch")).expect("a directory");
-            std::fs::write(farm.join("batch/batch.yaml"), "mapping: {}\n").expect("written");
-            std::fs::write(farm.join("project.yaml"), project).expect("written");
-            let path = dir.path().join("k.yaml");
-            let text = format!("apiVersion: katabatch.dev/v1alpha1\n{config}");
-            std::fs::write(&path, text).expect("written");
-            (*load(&path).expect("it loads").get()).clone()
-        };
-        let before = loaded("env: {APPLICATION_ID: a}\n", "");
-        for (project, config, expect) in [
-            ("env: {APPLICATION_ID: s~a, OTHER: x}\n", "", false),
-            ("env: {APPLICATION_ID: a}\n", "policy: {strict: true}\n", false),
-            ("env: {APPLICATION_ID: b}\n", "", true),
-            ("env: {APPLICATION_ID: a}\ncluster_name: other\n", "", true),
-            ("env: {APPLICATION_ID: a}\n", "scheduler: other\n", true),
-        ] {
-            let after = loaded(project, config);
-            assert_eq!(needs_restart(&before, &after), expect, "{project}{config}");
-        }
-    }
 }

@@ -3,6 +3,10 @@
 
 #[path = "pipeline/gate.rs"]
 mod gate;
+#[path = "pipeline/posted.rs"]
+mod posted;
+#[path = "pipeline/view.rs"]
+mod view;
 #[path = "pipeline/world.rs"]
 mod world;
 

@@ -9,12 +9,14 @@ mod accounts;
 mod acks;
 pub mod api;
 mod bearer;
+pub mod calls;
 mod classify;
 pub mod client;
 pub mod connect;
 mod entry;
 #[cfg(any(test, feature = "sim"))]
 pub mod fake;
+mod gauges;
 mod janitor;
 mod leader;
 mod ledger;
@@ -158,11 +160,6 @@ impl KubernetesBackend {
     pub fn records(&self) -> Arc<dyn Records> {
         let (leader, api) = (Arc::clone(&self.leader), Arc::clone(&self.api));
         Arc::new(ConfigMapRecords::led_by(leader, api, &self.scheduler))
-    }
-
-    /// How many creates may be under way now.
-    pub fn window(&self) -> usize {
-        self.slots.size()
     }
 
     /// Claims the namespace, leads, then watches, settles and tidies up, until `shutdown`.

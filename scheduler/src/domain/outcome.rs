@@ -169,7 +169,7 @@ kinds! {
 }
 
 impl HoldKind {
-    /// Whether a person must act before it gets better: such a hold turns health red.
+    /// Whether a person must act before it gets better: health says so, and is red when it stops all.
     pub fn pages(self) -> bool {
         matches!(
             self,

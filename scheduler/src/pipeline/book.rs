@@ -65,6 +65,8 @@ pub struct Entry {
     pub held: Option<(HoldKind, String)>,
     /// When it came in.
     pub since: Instant,
+    /// When it was last given to a backend.
+    pub submitted_at: Option<Instant>,
     /// How often handling it panicked.
     pub panics: u32,
     /// The backend that has confirmed its Job.
@@ -115,6 +117,7 @@ impl Book {
             place: Place::Ready,
             held: None,
             since: now,
+            submitted_at: None,
             panics: 0,
             scheduled_on: None,
             rejected: None,
@@ -203,7 +206,8 @@ impl Book {
         if woken.is_empty() {
             return;
         }
-        waiting.retain(|hash| !woken.contains(hash));
+        let gone: BTreeSet<TaskHash> = woken.iter().copied().collect();
+        waiting.retain(|hash| !gone.contains(hash));
         for hash in woken {
             self.make_ready(hash);
         }

@@ -49,6 +49,8 @@ pub struct QueueBinding {
     pub base_os_version: Option<String>,
     /// How often handling one of its messages may panic before it is rejected.
     pub max_panics: u32,
+    /// Whether what is deferred is held here. If not, it goes back at once, with the reason.
+    pub hold: bool,
 }
 
 /// A backend to give to.

@@ -47,6 +47,11 @@ impl Pipeline {
                 self.backends[at].stuck = None;
                 self.book.wake_backend(at, self.takes(at));
             }
+            if self.backends[at].turns && self.backends[at].free() == 0 {
+                // What waited for its turn only has to wait for room now, and is told so.
+                self.backends[at].turns = false;
+                self.book.wake_due(at, usize::MAX, |entry| entry.held.is_none());
+            }
         }
         self.wake_spilling(now);
         let due: Vec<WorkloadKey> = self
@@ -193,12 +198,15 @@ impl Pipeline {
                 self.decide(Some(&hash), &ticket, backend, verdict);
             }
         }
+        self.give_back_unheld(hash, why);
     }
 
     fn submit(&mut self, backend: usize, workload: Arc<Workload>, hashes: &[TaskHash]) {
+        let now = self.deps.clock.mono();
         let (mut tasks, mut carried) = (Vec::new(), Vec::new());
         for hash in hashes {
             if let Some(entry) = self.book.get_mut(hash) {
+                entry.submitted_at = Some(now);
                 entry.tried.insert(backend);
                 entry.cleared.remove(&backend);
                 tasks.push((*entry.task).clone());
@@ -263,6 +271,7 @@ impl Pipeline {
                     Scope::Backend => {
                         if !why.kind.is_room() {
                             self.backends[backend].closed = Some((until, why.clone()));
+                            self.backends[backend].refused = Some((now, why.clone()));
                             Place::Backend(backend)
                         } else if self.backends[backend].free() == 0 {
                             // The backend itself says when there is room again.

@@ -179,6 +179,7 @@ impl Pipeline {
                 self.in_force.in_doubt = false;
                 self.in_force.withheld.clear();
                 self.use_weights(weights);
+                self.publish(self.deps.clock.mono());
             }
             Err(error @ RecordError::Overtaken(_)) => return Err(PipelineError::Overtaken(error)),
             // The next look tries again; what the new weights take away is taken away already.
@@ -279,6 +280,36 @@ impl Pipeline {
             && self.in_force.controls.as_ref().is_some_and(|(read, _)| young(*read))
             && self.in_force.epoch().is_some()
             && !self.weights.shares.is_empty()
+    }
+
+    /// What [`may_work`](Self::may_work) finds missing, in words.
+    pub(super) fn obstacles(&self, now: Instant) -> Vec<&'static str> {
+        let old = |read: Instant| now.duration_since(read) > self.deps.settings.flags_max_age;
+        let mut found = Vec::new();
+        if !self.deps.leadership.may_create() {
+            found.push("this process does not lead: it stands by");
+        }
+        match &self.flags {
+            None => found.push("the feature flags have not been read yet"),
+            Some((read, _)) if old(*read) => {
+                found.push("the feature flags can't be read, and what was read last is too old");
+            }
+            Some(_) => {}
+        }
+        match &self.in_force.controls {
+            None => found.push("pauses and lost backends have not been read yet"),
+            Some((read, _)) if old(*read) => {
+                let why =
+                    "pauses and lost backends can't be read, and what was read last is too old";
+                found.push(why);
+            }
+            Some(_) => {}
+        }
+        let weighed = self.in_force.epoch().is_some() && !self.weights.shares.is_empty();
+        if found.is_empty() && !weighed {
+            found.push("the weights are not on record yet");
+        }
+        found
     }
 
     /// Whether a task published then has only ever been handled by this process, by the weights in

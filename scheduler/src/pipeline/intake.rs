@@ -11,6 +11,7 @@ use futures::FutureExt;
 use tokio::time::Instant;
 
 use super::book::Ticket;
+use super::stages::Stage;
 use super::tally::Verdict;
 use super::{Ack, Event, LEASE_WAIT, Pipeline, PipelineError, QUEUE_RETRY, STILL_AWAY, said};
 use crate::domain::message::{self, BadMessage, Decoded};
@@ -39,8 +40,10 @@ impl Pipeline {
         if self.fuse.blown() || !self.may_work(now) {
             return;
         }
-        let idle: Vec<usize> =
-            (0..self.queues.len()).filter(|&at| !self.queues[at].leasing).collect();
+        let (idle, unheld): (Vec<usize>, Vec<usize>) = (0..self.queues.len())
+            .filter(|&at| !self.queues[at].leasing)
+            .partition(|&at| self.holds(at));
+        unheld.into_iter().for_each(|queue| self.lease(queue, CALL, now));
         let n = budget(
             self.free(now),
             self.book.ready() + self.book.looked_up(),
@@ -160,6 +163,8 @@ impl Pipeline {
         match decoded {
             Ok(Decoded::Task(task)) => {
                 let hash = task.hash;
+                let queued = self.deps.clock.wall().duration_since(task.published_at);
+                self.view.observe(Stage::Queued, queued.try_into().unwrap_or_default());
                 let (replaced, new) = self.book.take_in(*task, ticket.clone(), now);
                 if new {
                     self.recall(&hash);
@@ -168,6 +173,7 @@ impl Pipeline {
                     self.deps.queues[queue].leases.drop_lease(&old);
                 }
                 self.join_settling(hash, ticket);
+                self.answer_if_waiting(hash);
             }
             Ok(Decoded::AnotherVersion(_)) => {
                 self.queues[queue].acks.push(Ack { hash: None, ticket });

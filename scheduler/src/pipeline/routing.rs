@@ -96,8 +96,15 @@ impl Pipeline {
                 return None;
             }
         };
-        let full = |this: &Self| (free.get(primary) == Some(&0)).then(|| this.no_room(primary));
-        let Some(why) = self.shut(primary, now).or_else(|| full(self)) else {
+        let full = free.get(primary) == Some(&0);
+        let shut = self.shut(primary, now);
+        if full && shut.is_none() && self.backends[primary].free() > self.takes(primary) {
+            // There is room; it only waits for its turn behind what is under way.
+            self.backends[primary].turns = true;
+            self.book.put(hash, Place::Backend(primary));
+            return None;
+        }
+        let Some(why) = shut.or_else(|| full.then(|| self.no_room(primary))) else {
             if let Some(entry) = self.book.get_mut(&hash) {
                 entry.blocked = None;
             }

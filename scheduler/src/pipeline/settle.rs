@@ -12,7 +12,8 @@ use futures::FutureExt;
 use futures::stream::StreamExt;
 use tokio::time::Instant;
 
-use super::book::{Entry, Place, Ticket};
+use super::book::{Place, Ticket};
+use super::let_go::LET_GO_FOR;
 use super::say::Stopped;
 use super::tally::Verdict;
 use super::{Ack, Event, Pipeline, PipelineError, QUEUE_RETRY};
@@ -27,8 +28,6 @@ const ACKS_GATHER: Duration = Duration::from_millis(200);
 const ACKS_ENOUGH: usize = 250;
 /// The longest pause between two tries to ack.
 const ACK_RETRY_MAX: Duration = Duration::from_secs(10);
-/// How long a message is let go for when held tasks fill up what may be held.
-const LET_GO_FOR: Duration = Duration::from_secs(600);
 /// The longest that giving messages back may take at the end.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -39,12 +38,17 @@ impl Pipeline {
         let Some(entry) = self.book.get_mut(&hash) else { return };
         entry.scheduled_on = Some(backend);
         let tickets = entry.tickets.clone();
+        let key = entry.task.key.clone();
+        if let Some(entry) = self.book.get(&hash) {
+            self.observe_confirmed(entry);
+        }
+        self.backends[backend].refused = None;
         self.backends[backend].stuck = None;
         if placed == Placed::Created {
             self.shown.created(backend, self.deps.clock.mono());
         }
         if !self.said.is_empty() {
-            self.said.goes_on(&Stopped::Workload(entry.task.key.clone()));
+            self.said.goes_on(&Stopped::Workload(key));
             let name = self.deps.backends[backend].candidate.name.clone();
             self.said.goes_on(&Stopped::Backend(name));
         }
@@ -113,7 +117,9 @@ impl Pipeline {
                 Some(Ok(())) => {
                     let done = ack.hash.map_or(Verdict::NotOurs, |_| Verdict::Acked);
                     self.decide(ack.hash.as_ref(), &ack.ticket, None, done);
-                    self.fuse.passed(now);
+                    if self.holds(queue) {
+                        self.fuse.passed(now);
+                    }
                     if let Some((backend, hash)) = self.ticket_done(&ack, true) {
                         known.entry(backend).or_default().push(hash);
                     }
@@ -180,7 +186,8 @@ impl Pipeline {
     pub(super) fn reject(&mut self, hash: TaskHash, why: &Rejection, now: Instant) {
         let Some(entry) = self.book.get(&hash) else { return };
         let tickets = entry.tickets.clone();
-        if !self.fuse.reject(now) {
+        let counts = tickets.iter().any(|ticket| self.holds(ticket.queue));
+        if counts && !self.fuse.reject(now) {
             self.say_blown();
             let detail = format!("too many rejects at once; this one would be {}", why.kind);
             let blown = Deferral::new(Scope::Task, HoldKind::FuseBlown, detail, LET_GO_FOR);
@@ -198,7 +205,7 @@ impl Pipeline {
 
     /// Rejects a message that could not be read as a task.
     pub(super) fn quarantine(&mut self, ticket: Ticket, why: Rejection, now: Instant) {
-        if self.fuse.reject(now) {
+        if !self.holds(ticket.queue) || self.fuse.reject(now) {
             self.put_away(None, ticket, why, Duration::ZERO);
         } else {
             self.say_blown();
@@ -304,52 +311,6 @@ impl Pipeline {
             self.deps.queues[queue].leases.drop_lease(&ticket.lease);
             self.decide(None, ticket, None, Verdict::Released);
         }
-    }
-
-    /// Lets tasks go when those of what is stopped fill half of what may be held, so that a broken
-    /// workload or backend with a long queue does not stop the others: of workloads the oldest, of
-    /// backends the newest, so that the oldest may move to another one. Those of backends only
-    /// while another one takes tasks.
-    pub(super) fn let_go(&mut self, now: Instant) {
-        let half = self.deps.settings.held / 2;
-        if self.book.held() <= half {
-            return;
-        }
-        let open: Vec<bool> = (0..self.backends.len())
-            .map(|at| self.is_open(at, now) && self.takes(at) > 0)
-            .collect();
-        let others = open.contains(&true);
-        let order = |entry: &Entry| match &entry.place {
-            Place::Workload(_) => Some((0, entry.since.duration_since(self.started))),
-            Place::Backend(at) if others && open.get(*at) == Some(&false) => {
-                Some((1, now.duration_since(entry.since)))
-            }
-            Place::Until(_) if others => {
-                let elsewhere = entry.held.as_ref().map(|held| held.0);
-                (elsewhere == Some(HoldKind::ElsewhereUnknown))
-                    .then(|| (1, now.duration_since(entry.since)))
-            }
-            _ => None,
-        };
-        let waiting = self.book.iter().filter_map(|(hash, entry)| Some((order(entry)?, *hash)));
-        let mut stopped: Vec<_> = waiting.collect();
-        if stopped.len() <= half {
-            return;
-        }
-        stopped.sort_unstable();
-        stopped.truncate((half / 4).max(1));
-        tracing::warn!(
-            n = stopped.len(),
-            "held tasks of what is stopped are let go for 10 minutes"
-        );
-        let mut gone = Vec::new();
-        for (_, hash) in stopped {
-            if let Some(entry) = self.book.remove(&hash) {
-                self.remember(hash, &entry);
-                gone.extend(entry.tickets);
-            }
-        }
-        self.release(gone, LET_GO_FOR);
     }
 
     /// Ends well: takes no more, waits for what is under way, gives back the rest.

@@ -1,7 +1,7 @@
 //! What is in force and how it comes out, for whoever shows it: shares as configured, in effect and
-//! achieved, pauses, and what is held for which reason.
+//! achieved, and pauses. What is in hand is [`view`](super::view)'s.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -52,8 +52,6 @@ pub struct Snapshot {
     pub backends: Vec<BackendShare>,
     /// Pauses and lost backends.
     pub controls: Controls,
-    /// Tasks in hand that wait, by reason.
-    pub held: BTreeMap<&'static str, usize>,
 }
 
 /// Counts of made Jobs over the window, and the last snapshot.
@@ -119,18 +117,11 @@ impl Pipeline {
                 stopped,
             });
         }
-        let mut held: BTreeMap<&'static str, usize> = BTreeMap::new();
-        for (_, entry) in self.book.iter().filter(|(_, entry)| entry.place.is_wait()) {
-            if let Some((kind, _)) = &entry.held {
-                *held.entry(kind.label()).or_default() += 1;
-            }
-        }
         self.shown.sender.send_replace(Snapshot {
             leads: self.deps.leadership.may_create(),
             epoch: self.in_force.epoch().map(|epochs| (epochs.number, epochs.since)),
             backends,
             controls: self.in_force.controls().cloned().unwrap_or_default(),
-            held,
         });
     }
 

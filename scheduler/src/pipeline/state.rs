@@ -37,6 +37,10 @@ pub(super) struct BackendState {
     pub(super) awaited: bool,
     /// Closed until then, after a deferral that stops the backend.
     pub(super) closed: Option<(Instant, Deferral)>,
+    /// The deferral that stopped it last and when, until something is scheduled there again.
+    pub(super) refused: Option<(Instant, Deferral)>,
+    /// Some tasks wait for it though it has room, only for their turn behind what is under way.
+    pub(super) turns: bool,
     /// Since when it takes nothing though there is something for it.
     pub(super) stuck: Option<Instant>,
     /// When it is cleared again, while it is declared lost.

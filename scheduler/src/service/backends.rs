@@ -2,6 +2,7 @@
 //! its own.
 
 mod batch;
+pub mod gauges;
 mod kubernetes;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use crate::backend::Backend;
 use crate::backend::gcp_batch::GcpBatch;
 use crate::backend::gcp_batch::client::ClientError;
 use crate::backend::kubernetes::Fatal;
+use crate::backend::kubernetes::calls::Calls;
 use crate::backend::kubernetes::connect::ConnectError;
 use crate::backend::kubernetes::preflight::Preflight;
 use crate::backend::kubernetes::successive::Successive;
@@ -31,6 +33,7 @@ use crate::gate::Candidate;
 use crate::gcp::credentials::Credentials;
 use crate::pipeline::BackendBinding;
 use crate::render::RenderError;
+use gauges::Gauges;
 use kubernetes::Reached;
 pub use kubernetes::{api_of, cluster_of, templates};
 
@@ -64,7 +67,7 @@ pub enum BackendError {
 }
 
 enum One {
-    Kubernetes(Arc<Successive>),
+    Kubernetes(Arc<Successive>, Arc<Calls>),
     Batch(Arc<GcpBatch>),
     Local(Arc<LocalBackend>),
 }
@@ -74,6 +77,7 @@ pub struct Backends {
     all: Vec<One>,
     clusters: Vec<(BackendName, Preflight)>,
     home: Home,
+    home_client: Option<kube::Client>,
 }
 
 impl Backends {
@@ -88,12 +92,12 @@ impl Backends {
     ) -> Result<Self, BackendError> {
         let (mut all, mut clusters) = (Vec::new(), Vec::new());
         let config = &loaded.config;
-        let (home, mut first) = match home::backend_of(config) {
+        let (home, home_client, mut first) = match home::backend_of(config) {
             Some(backend) => {
-                let (one, preflight, home) = open_home(loaded, credentials, backend, clock).await?;
-                (home, Some((one, Some(preflight))))
+                let (one, reached, home) = open_home(loaded, credentials, backend, clock).await?;
+                (home, Some(reached.client), Some((one, Some(reached.preflight))))
             }
-            None => (home::in_files(config, clock)?, None),
+            None => (home::in_files(config, clock)?, None, None),
         };
         for backend in &config.backends {
             let (one, preflight) =
@@ -104,7 +108,7 @@ impl Backends {
             all.push(one);
             clusters.extend(preflight.map(|preflight| (backend.name.clone(), preflight)));
         }
-        Ok(Self { all, clusters, home })
+        Ok(Self { all, clusters, home, home_client })
     }
 
     /// The clusters among them, to be asked.
@@ -117,11 +121,27 @@ impl Backends {
         &self.home
     }
 
+    /// A client of the home cluster's API server, where a cluster is home.
+    pub(super) fn home_client(&self) -> Option<kube::Client> {
+        self.home_client.clone()
+    }
+
+    /// What can be read off each of them.
+    pub(super) fn gauges(&self) -> Vec<Gauges> {
+        let of = |one: &One| match one {
+            One::Kubernetes(kubernetes, calls) => {
+                Gauges::of(Arc::clone(kubernetes), Arc::clone(calls))
+            }
+            One::Batch(_) | One::Local(_) => Gauges::default(),
+        };
+        self.all.iter().map(of).collect()
+    }
+
     /// The backends with their layers, and where their weights come from, for the pipeline.
     pub(super) fn bindings(&self, config: &Config, layers: &Layers) -> Vec<BackendBinding> {
         let bind = |(one, backend): (&One, &BackendConfig)| BackendBinding {
             backend: layers.over(match one {
-                One::Kubernetes(kubernetes) => Arc::clone(kubernetes) as Arc<dyn Backend>,
+                One::Kubernetes(kubernetes, _) => Arc::clone(kubernetes) as Arc<dyn Backend>,
                 One::Batch(batch) => Arc::clone(batch) as Arc<dyn Backend>,
                 One::Local(local) => Arc::clone(local) as Arc<dyn Backend>,
             }),
@@ -143,7 +163,7 @@ impl Backends {
             .zip(&config.backends)
             .filter_map(|(one, backend)| {
                 let set: Set = match one {
-                    One::Kubernetes(kubernetes) => {
+                    One::Kubernetes(kubernetes, _) => {
                         let kubernetes = Arc::clone(kubernetes);
                         Box::new(move |limit| kubernetes.set_pending_limit(limit))
                     }
@@ -167,7 +187,7 @@ impl Backends {
     pub fn local(&self) -> Vec<Arc<LocalBackend>> {
         let local = |one: &One| match one {
             One::Local(local) => Some(Arc::clone(local)),
-            One::Kubernetes(_) | One::Batch(_) => None,
+            One::Kubernetes(..) | One::Batch(_) => None,
         };
         self.all.iter().filter_map(local).collect()
     }
@@ -202,7 +222,7 @@ impl Backends {
         for one in &self.all {
             let stop = stop.clone();
             match one {
-                One::Kubernetes(kubernetes) => {
+                One::Kubernetes(kubernetes, _) => {
                     let kubernetes = Arc::clone(kubernetes);
                     parts.spawn(async move {
                         let name = kubernetes.name().to_string();
@@ -235,8 +255,10 @@ async fn open_home(
     credentials: &Credentials,
     backend: &BackendConfig,
     clock: &Arc<dyn Clock>,
-) -> Result<(One, Preflight, Home), BackendError> {
-    let Reached { api, preflight } = kubernetes::reach(loaded, credentials, backend).await?;
+) -> Result<(One, Reached, Home), BackendError> {
+    let reached = kubernetes::reach(loaded, credentials, backend).await?;
+    let api = Arc::clone(&reached.api);
+    let calls = api.calls();
     let opened = kubernetes::open(loaded, credentials, backend, clock, Arc::clone(&api), None)?;
     let term = opened.current();
     let home = Home {
@@ -245,7 +267,7 @@ async fn open_home(
         controls: home::controls_of(api, &loaded.config.scheduler),
         lock: None,
     };
-    Ok((One::Kubernetes(opened), preflight, home))
+    Ok((One::Kubernetes(opened, calls), reached, home))
 }
 
 async fn open_one(
@@ -258,11 +280,12 @@ async fn open_one(
     let name = backend.name.to_string();
     match &backend.kind {
         BackendKind::Kubernetes { .. } => {
-            let Reached { api, preflight } =
+            let Reached { api, preflight, .. } =
                 kubernetes::reach(loaded, credentials, backend).await?;
+            let calls = api.calls();
             let leads = Some(Arc::clone(&home.leadership));
             let opened = kubernetes::open(loaded, credentials, backend, clock, api, leads)?;
-            Ok((One::Kubernetes(opened), Some(preflight)))
+            Ok((One::Kubernetes(opened, calls), Some(preflight)))
         }
         BackendKind::GcpBatch { project, endpoint, request_timeout } => {
             let asked = batch::Asked { project, endpoint, timeout: *request_timeout };

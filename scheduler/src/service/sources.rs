@@ -1,6 +1,7 @@
 //! The catalog and the flags that the configuration names, in files or in Datastore.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Loaded;
 use crate::catalog::cached::{Bounds, CachedCatalog};
@@ -109,6 +110,14 @@ impl Lookups {
     /// The flags.
     pub fn flags(&self) -> Arc<dyn FlagSource> {
         Arc::new(self.flags.clone())
+    }
+
+    /// For how long the catalog can't be read; zero while it can.
+    pub fn stale_for(&self) -> Duration {
+        match &self.catalog.0 {
+            Kind::Files(_) => Duration::ZERO,
+            Kind::Datastore(datastore) => datastore.stale_for(),
+        }
     }
 
     /// Looks at the catalog's files, and reloads them when they changed. Flags are read anew each

@@ -235,7 +235,13 @@ impl World {
         };
         let mut pipeline = Pipeline::new(Deps {
             clock: Arc::clone(&self.clock),
-            queues: vec![QueueBinding { leases, queue, base_os_version: None, max_panics: 3 }],
+            queues: vec![QueueBinding {
+                leases,
+                queue,
+                base_os_version: None,
+                max_panics: 3,
+                hold: true,
+            }],
             catalog: Arc::new(AnyCatalog),
             flags: Arc::new(Weighing(Arc::clone(&self.flags))),
             resolver: Arc::new(OneWorkload),

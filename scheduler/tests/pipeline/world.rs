@@ -10,6 +10,7 @@ use katabatch::backend::Backend;
 use katabatch::catalog::entity::{Job, JobEntities};
 use katabatch::catalog::{Catalog, CatalogError, Freshness};
 use katabatch::clock::{Clock, PacedClock};
+use katabatch::domain::input_url::InputUrl;
 use katabatch::domain::name::{BackendName, Command, JobType, TaskHash};
 use katabatch::domain::outcome::*;
 use katabatch::domain::room::{Occupancy, Room};
@@ -24,8 +25,9 @@ use katabatch::pipeline::tally::Counts;
 use katabatch::pipeline::*;
 use katabatch::queue::Queue;
 use katabatch::queue::memory::MemoryQueue;
+use katabatch::queue::push::{Answer as Told, Posted, PushQueue};
 use katabatch::records::{InMemory, Records};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// What the backend does with a task, by the last part of its input's path.
@@ -194,6 +196,7 @@ fn workload(key: WorkloadKey) -> Workload {
 /// A whole small world.
 pub struct World {
     pub queue: Arc<MemoryQueue>,
+    pub push: Arc<PushQueue>,
     /// The first backend.
     pub backend: Arc<FakeBackend>,
     pub backends: Vec<Arc<FakeBackend>>,
@@ -248,8 +251,12 @@ pub fn world(answer: Answer, pending: usize, limit: usize, once: bool) -> World 
 /// A process over what is kept, with these backends; the flag of each is named as it is.
 pub fn world_of(kept: &Kept, backends: Vec<Arc<FakeBackend>>, once: bool) -> World {
     let Kept { clock, queue, records, controls, flags, routes } = kept;
-    let leases = Leases::new(queue.clone() as Arc<dyn Queue>, Duration::from_secs(60));
-    tokio::spawn(Arc::clone(&leases).run());
+    let push = PushQueue::new("push".into(), Arc::clone(clock));
+    let bind_queue = |queue: Arc<dyn Queue>, hold| {
+        let leases = Leases::new(Arc::clone(&queue), Duration::from_secs(60));
+        tokio::spawn(Arc::clone(&leases).run());
+        QueueBinding { leases, queue, base_os_version: None, max_panics: 3, hold }
+    };
     let bind = |backend: &Arc<FakeBackend>| BackendBinding {
         backend: backend.clone(),
         candidate: Candidate {
@@ -260,12 +267,7 @@ pub fn world_of(kept: &Kept, backends: Vec<Arc<FakeBackend>>, once: bool) -> Wor
     };
     let pipeline = Pipeline::new(Deps {
         clock: Arc::clone(clock),
-        queues: vec![QueueBinding {
-            leases,
-            queue: queue.clone(),
-            base_os_version: None,
-            max_panics: 3,
-        }],
+        queues: vec![bind_queue(queue.clone(), true), bind_queue(push.clone(), false)],
         catalog: Arc::new(FakeCatalog(vec!["a", "b", "explosive", "android-a"])),
         flags: flags.clone(),
         resolver: Arc::new(FakeResolver),
@@ -284,7 +286,8 @@ pub fn world_of(kept: &Kept, backends: Vec<Arc<FakeBackend>>, once: bool) -> Wor
         on_flags: Box::new(|_| {}),
         observer: None,
     });
-    World { queue: queue.clone(), backend: backends[0].clone(), backends, pipeline }
+    let backend = backends[0].clone();
+    World { queue: queue.clone(), push, backend, backends, pipeline }
 }
 
 pub fn put(queue: &MemoryQueue, id: &str, job: &str, url: &str) {
@@ -295,6 +298,19 @@ pub fn put(queue: &MemoryQueue, id: &str, job: &str, url: &str) {
 impl World {
     pub fn put(&self, job: &str, name: &str) {
         put(&self.queue, name, job, &format!("https://storage.googleapis.com/in/{name}"));
+    }
+
+    /// Posts a task, as the HTTP endpoint does.
+    pub fn post(&self, job: &str, name: &str) -> oneshot::Receiver<Told> {
+        self.post_url(job, name, &format!("https://storage.googleapis.com/in/{name}"))
+    }
+
+    pub fn post_url(&self, job: &str, id: &str, url: &str) -> oneshot::Receiver<Told> {
+        let pairs = [("command", "fuzz"), ("job", job), ("argument", url)];
+        let key = WorkloadKey { command: "fuzz".into(), job_type: job.into() };
+        let hash = Task::new(key, InputUrl::parse(url).unwrap(), id, Timestamp::UNIX_EPOCH).hash;
+        let attributes = pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        self.push.push(Posted { hash, message_id: id.to_owned(), attributes }).unwrap()
     }
 
     pub async fn drain(&mut self) -> Counts {

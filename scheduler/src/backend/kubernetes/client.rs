@@ -5,6 +5,7 @@
 //! client given must not retry by itself.
 
 use std::error::Error as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,6 +21,7 @@ use super::api::{
     AccountFacts, ApiError, ClusterApi, ConfigMapFacts, EMAIL_ANNOTATION, JobFacts, LeaseFacts,
     Page, PodFacts, Sent, Watch,
 };
+use super::calls::{Calls, Verb};
 use super::classify::UNAUTHENTICATED;
 use super::leader::DURATION;
 use super::wire::{self, Facts};
@@ -44,6 +46,7 @@ pub struct KubeApi {
     client: kube::Client,
     namespace: String,
     request_timeout: Duration,
+    calls: Arc<Calls>,
 }
 
 /// A successful answer.
@@ -55,7 +58,12 @@ struct Answer {
 impl KubeApi {
     /// `namespace` through `client`, with a bound for single requests.
     pub fn new(client: kube::Client, namespace: &str, request_timeout: Duration) -> Self {
-        Self { client, namespace: namespace.to_owned(), request_timeout }
+        Self { client, namespace: namespace.to_owned(), request_timeout, calls: Arc::default() }
+    }
+
+    /// The count of its calls.
+    pub fn calls(&self) -> Arc<Calls> {
+        Arc::clone(&self.calls)
     }
 
     pub(super) fn jobs(&self) -> String {
@@ -101,8 +109,10 @@ impl KubeApi {
         let request = request
             .body(body.map_or_else(Body::empty, Body::from))
             .map_err(|error| ApiError::unsent(&error.to_string()))?;
-        let response = self.client.send(request).await.map_err(|error| transport(&error))?;
-        let status = response.status().as_u16();
+        let answer = self.client.send(request).await;
+        let status = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
+        self.calls.count(Verb::of(method, path), answer.is_ok().then_some(status));
+        let response = answer.map_err(|error| transport(&error))?;
         let (parts, body) = response.into_parts();
         if parts.status.is_success() {
             return Ok(Answer { status, body });

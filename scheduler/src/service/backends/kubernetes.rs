@@ -43,6 +43,7 @@ pub fn cluster_of(kind: &BackendKind, farm: &Farm) -> Option<Cluster> {
 
 /// A namespace of a cluster, reached.
 pub(super) struct Reached {
+    pub client: kube::Client,
     pub api: Arc<KubeApi>,
     pub preflight: Preflight,
 }
@@ -66,8 +67,9 @@ pub(super) async fn reach(
     let connected = connected.map_err(|error| BackendError::Connect(name, error))?;
     tracing::info!(backend = %backend.name, cluster = %connected.chosen, "found");
     let preflight = Preflight::new(connected.client.clone(), namespace);
-    let api = Arc::new(KubeApi::new(connected.client, namespace, *request_timeout));
-    Ok(Reached { api, preflight })
+    let client = connected.client;
+    let api = Arc::new(KubeApi::new(client.clone(), namespace, *request_timeout));
+    Ok(Reached { client, api, preflight })
 }
 
 /// The API of a backend's namespace, for a command.
