@@ -13,7 +13,7 @@ use crate::world::World;
 pub async fn a_token_that_the_server_refuses_is_replaced_once(case: Case) -> Result<()> {
     let world = World::new(case).await?;
     let good = world.good_token().await?;
-    world.google.give_tokens(&[("dead", 3_600), (&good, 3_600)]);
+    world.google.give_tokens(&[("ya29.dead", 3_600), (&good, 3_600)]);
     world.farm.fill(10).await?;
     let mut process = world.start("run", &["run"])?;
     world.until_acked(&mut process, SOON).await?;
@@ -22,7 +22,7 @@ pub async fn a_token_that_the_server_refuses_is_replaced_once(case: Case) -> Res
     ensure!(output.code == Some(0), "{output:?}");
     ensure!(world.jobs().await? == 10);
     ensure!(world.google.token_requests() == 2, "{} tokens", world.google.token_requests());
-    ensure!(!output.stderr.contains(&good) && !output.stderr.contains("dead"), "{output:?}");
+    ensure!(!output.stderr.contains(&good) && !output.stderr.contains("ya29.dead"), "{output:?}");
     Ok(())
 }
 
