@@ -47,6 +47,8 @@ pub(crate) struct Told {
     policies: BTreeMap<String, Value>,
     /// An answer in the place of signatures.
     signing_refusal: Option<(u16, Value)>,
+    /// No object may be looked for.
+    objects_refused: bool,
 }
 
 /// What was asked.
@@ -125,10 +127,12 @@ impl GoogleRest {
 
     /// Refuses to sign, as IAM does where the account may not; with `None` it signs again.
     pub fn refuse_to_sign(&self, message: Option<&str>) {
-        self.told().signing_refusal = message.map(|message| {
-            let error = json!({ "code": 403, "status": "PERMISSION_DENIED", "message": message });
-            (403, json!({ "error": error }))
-        });
+        self.told().signing_refusal = message.map(answers::denied);
+    }
+
+    /// Lets nobody look for an object of Cloud Storage; before, there are none.
+    pub fn refuse_objects(&self) {
+        self.told().objects_refused = true;
     }
 
     /// The IAM policy of a service account, as it is now.

@@ -49,7 +49,7 @@ fn main() -> Result<ExitCode> {
         accounts::nothing_is_granted_by_default,
         signing::an_input_that_is_a_path_is_signed_by_iam,
         signing::a_refusal_to_sign_holds_the_task_and_names_the_role,
-        signing::check_says_whether_inputs_could_be_signed,
+        signing::check_says_whether_inputs_could_be_signed_and_outputs_found,
     };
     Ok(suite.main())
 }

@@ -32,7 +32,7 @@ fn main() -> Result<ExitCode> {
         .test("a_task_whose_output_is_there_is_done", outputs::done)
         .test("while_outputs_cant_be_looked_for_nothing_is_lost_or_created", outputs::away)
         .test("check_says_what_can_be_read_looked_for_and_signed", check::all_well)
-        .test("check_finds_what_is_missing_in_buckets", check::missing)
+        .test("check_finds_files_and_credentials_that_are_missing", check::missing)
         .test("check_tells_a_storage_that_is_away", check::away)
         .main())
 }

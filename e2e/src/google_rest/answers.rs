@@ -21,7 +21,15 @@ pub(super) fn to(told: &mut Told, path: &str, flavoured: bool, body: &Value) -> 
     if path.starts_with("/v1/projects/") && path.ends_with("/clusters") {
         return told.list_refusal.clone().unwrap_or_else(|| (200, told.clusters.clone()));
     }
+    if told.objects_refused && path.starts_with("/storage/v1/b/") {
+        return denied("storage.objects.get");
+    }
     unknown(path)
+}
+
+pub(super) fn denied(message: &str) -> (u16, Value) {
+    let error = json!({ "code": 403, "status": "PERMISSION_DENIED", "message": message });
+    (403, json!({ "error": error }))
 }
 
 fn unknown(what: &str) -> (u16, Value) {

@@ -113,7 +113,7 @@ pub async fn a_refusal_to_sign_holds_the_task_and_names_the_role(case: Case) -> 
     Ok(())
 }
 
-pub async fn check_says_whether_inputs_could_be_signed(case: Case) -> Result<()> {
+pub async fn check_says_whether_inputs_could_be_signed_and_outputs_found(case: Case) -> Result<()> {
     let mut world = World::new(case).await?;
     // Buckets that hold nothing.
     world.more.push(("STORAGE_EMULATOR_HOST", world.google.host().to_owned()));
@@ -122,13 +122,21 @@ pub async fn check_says_whether_inputs_could_be_signed(case: Case) -> Result<()>
     let good = world.good_token().await?;
     world.google.give_tokens(&[(&good, 3_600)]);
     let may = world.run("may", &["check"]).await?;
-    ensure!(may.stdout.contains("can be signed, by the metadata server"), "{may:?}");
+    let told = ["can be signed, by the metadata server", "outputs can be looked for"];
+    ensure!(told.iter().all(|words| may.stdout.contains(words)), "{may:?}");
     let asked = world.google.requests(SIGN);
     ensure!(asked.len() == 1, "{asked:?}");
 
     world.google.refuse_to_sign(Some("Permission 'iam.serviceAccounts.signBlob' denied"));
+    world.google.refuse_objects();
     let may_not = world.run("may_not", &["check"]).await?;
-    let told = ["input is a gs:// path are held", "roles/iam.serviceAccountTokenCreator"];
+    let told = [
+        "input is a gs:// path are held",
+        "roles/iam.serviceAccountTokenCreator",
+        "outputs can't be looked for, so nothing is created",
+        "add-iam-policy-binding gs://outputs",
+    ];
+    ensure!(may_not.code == Some(1), "{may_not:?}");
     ensure!(told.iter().all(|words| may_not.stdout.contains(words)), "{may_not:?}");
     Ok(())
 }
