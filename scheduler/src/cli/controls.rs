@@ -224,7 +224,7 @@ fn rows(controls: &Controls) -> Vec<ControlRow> {
 
 /// Runs `controls`.
 pub async fn show(config: &Path, args: ControlsArgs) -> anyhow::Result<Exit> {
-    let opened = Opened::of(&*load(config)?.get()).await?;
+    let opened = Opened::of(&load(config)?.get()).await?;
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
     let printed = match args.command {
         ControlsCommand::List { output } => {
