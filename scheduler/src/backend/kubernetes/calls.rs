@@ -1,9 +1,11 @@
 //! Counts of the calls of an API server, by verb and answer.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::Method;
+
+use super::client::KubeApi;
 
 /// A call's verb, as in Kubernetes' roles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,6 +64,13 @@ impl Calls {
     /// What was counted so far.
     pub fn read(&self) -> BTreeMap<(Verb, Option<u16>), u64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl KubeApi {
+    /// The count of its calls.
+    pub fn calls(&self) -> Arc<Calls> {
+        Arc::clone(&self.calls)
     }
 }
 

@@ -46,7 +46,7 @@ pub struct KubeApi {
     client: kube::Client,
     namespace: String,
     request_timeout: Duration,
-    calls: Arc<Calls>,
+    pub(super) calls: Arc<Calls>,
 }
 
 /// A successful answer.
@@ -59,11 +59,6 @@ impl KubeApi {
     /// `namespace` through `client`, with a bound for single requests.
     pub fn new(client: kube::Client, namespace: &str, request_timeout: Duration) -> Self {
         Self { client, namespace: namespace.to_owned(), request_timeout, calls: Arc::default() }
-    }
-
-    /// The count of its calls.
-    pub fn calls(&self) -> Arc<Calls> {
-        Arc::clone(&self.calls)
     }
 
     pub(super) fn jobs(&self) -> String {
