@@ -14,6 +14,7 @@ use katabatch_e2e::Case;
 use katabatch_e2e::eventually::{Seen, eventually};
 use katabatch_e2e::farm::{JOB_TYPE, Plan, message, signed};
 use katabatch_e2e::google::QUARANTINE;
+use katabatch_e2e::http_client::Endpoint;
 use katabatch_e2e::proxy::{Action, Rule};
 use kube::api::ListParams;
 use serde_json::{Value, json};
@@ -121,7 +122,9 @@ fn faults(world: &World, url: &str) {
 
 pub async fn searched(case: Case) -> Result<()> {
     finds_what_it_looks_for()?;
-    let world = World::new(&case, Plan { window: 2, ..Plan::default() }).await?;
+    let endpoint = Endpoint::free()?;
+    let http = json!({ "listen": endpoint.address });
+    let world = World::new(&case, Plan { window: 2, http, ..Plan::default() }).await?;
     let jwt = world.token.rsplit('.').next().context("a token has parts")?.to_owned();
     let marks = [
         Mark::new("the signature", HEX),
@@ -147,6 +150,10 @@ pub async fn searched(case: Case) -> Result<()> {
     world.set_pending(0.0).await?;
     world.proxy.cut_watches();
 
+    for path in ["/metrics", "/v1/status", "/healthz/create", "/readyz", "/livez"] {
+        let answer = endpoint.get(path).await?;
+        search(path, &format!("{:?}\n{}", answer.headers, answer.text))?;
+    }
     for (name, output) in commands(&world).await? {
         search(&format!("the output of {name}"), &output)?;
     }
@@ -194,6 +201,8 @@ async fn commands(world: &World) -> Result<Vec<(String, String)>> {
     let mut all: Vec<Vec<&str>> = [
         "check",
         "check -o json",
+        "status",
+        "status -o json",
         "queue quarantine list",
         "queue quarantine list -o json",
         "queue quarantine list -o yaml",
