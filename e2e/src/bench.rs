@@ -1,12 +1,13 @@
-//! `bench create`: how fast katabatch makes Jobs, as a ratio to a raw poster of the same bodies over
-//! the same HTTP client, against the same control plane in the same run.
+//! The benches: `bench create` here, [`bench intake`](mod@intake) in its own file.
 //!
-//! Both run as processes of their own ([`contender`]), one after the other, in turn, each in a fresh
+//! `bench create` says how fast katabatch makes Jobs, as a ratio to a raw poster of the same bodies
+//! over the same HTTP client, against the same control plane in the same run. Both run as processes of their own ([`contender`]), one after the other, in turn, each in a fresh
 //! namespace; their CPU time is what the kernel says of them. The control plane runs without
 //! controllers for the ratio, and with them and KWOK for the last line. What it does not measure is
 //! how Jobs end.
 
 pub mod contender;
+mod intake;
 mod requests;
 
 use std::io::Write;
@@ -20,6 +21,7 @@ use nix::sys::time::TimeVal;
 use crate::farm::{Farm, Plan};
 use crate::{ControlPlane, Options};
 use contender::Ran;
+pub use intake::{IntakeArgs, intake};
 
 /// How many job types share the tasks.
 const JOB_TYPES: usize = 20;
@@ -114,7 +116,7 @@ async fn round(plane: &ControlPlane, who: Who, tasks: usize) -> Result<Round> {
     let kubeconfig = plane.kubeconfig_for(&plane.admin_token().await?, namespace.name(), None)?;
     let farm = farm(namespace.name(), &kubeconfig, tasks, UNLIMITED).await?;
     let before = requests::count(plane).await?;
-    let (ran, cpu) = run(who, &farm.config(), tasks).await?;
+    let (ran, cpu) = run(who, &farm.config(), tasks, &[]).await?;
     let after = requests::count(plane).await?;
     let made = requests::jobs(&namespace).await?;
     if made != tasks {
@@ -131,12 +133,16 @@ async fn round(plane: &ControlPlane, who: Who, tasks: usize) -> Result<Round> {
 
 /// A farm whose spool holds the tasks, over some job types, with upstream's sizes of Jobs.
 async fn farm(namespace: &str, kubeconfig: &Path, tasks: usize, pending: usize) -> Result<Farm> {
-    let job_types = (0..JOB_TYPES).map(contender::job_type).collect();
-    let profile = serde_json::json!({ "cpu": "2", "memory": "3.75Gi", "shm": "1.9Gi" });
-    let plan = Plan { job_types, pending, profile, ..Plan::default() };
-    let farm = Farm::new(namespace, kubeconfig, plan)?;
+    let farm = Farm::new(namespace, kubeconfig, plan(pending))?;
     farm.put((0..tasks).map(contender::message).collect()).await?;
     Ok(farm)
+}
+
+/// The plan of every bench's farm.
+fn plan(pending: usize) -> Plan {
+    let job_types = (0..JOB_TYPES).map(contender::job_type).collect();
+    let profile = serde_json::json!({ "cpu": "2", "memory": "3.75Gi", "shm": "1.9Gi" });
+    Plan { job_types, pending, profile, ..Plan::default() }
 }
 
 /// How far over a limit set below the load katabatch goes: it must make just as many as allowed.
@@ -145,7 +151,7 @@ async fn over_the_limit(plane: &ControlPlane, limit: usize, tasks: usize) -> Res
     let kubeconfig = plane.kubeconfig_for(&plane.admin_token().await?, namespace.name(), None)?;
     let farm = farm(namespace.name(), &kubeconfig, tasks, limit).await?;
     // Without controllers no pod ever starts: what is made stays pending.
-    run(Who::Katabatch, &farm.config(), limit).await?;
+    run(Who::Katabatch, &farm.config(), limit, &[]).await?;
     let made = requests::jobs(&namespace).await?;
     if made < limit {
         bail!("only {made} Jobs were made under a limit of {limit}");
@@ -154,24 +160,42 @@ async fn over_the_limit(plane: &ControlPlane, limit: usize, tasks: usize) -> Res
 }
 
 /// Runs a contender as a process; what it says of itself, and its CPU seconds.
-async fn run(who: Who, config: &Path, tasks: usize) -> Result<(Ran, f64)> {
+async fn run(
+    who: Who,
+    config: &Path,
+    tasks: usize,
+    environment: &[(&str, String)],
+) -> Result<(Ran, f64)> {
+    let before = children_cpu()?;
+    let output = spawn(who, config, tasks, environment)?.wait_with_output().await?;
+    if !output.status.success() {
+        bail!("{who:?} failed: {}", output.status);
+    }
+    let ran = serde_json::from_slice(&output.stdout).context("what the contender said")?;
+    Ok((ran, children_cpu()? - before))
+}
+
+/// Starts a contender as a process, which ends with this one.
+fn spawn(
+    who: Who,
+    config: &Path,
+    tasks: usize,
+    environment: &[(&str, String)],
+) -> Result<tokio::process::Child> {
     let command = match who {
         Who::Poster => "bench-poster",
         Who::Katabatch => "bench-katabatch",
     };
-    let before = children_cpu()?;
-    let output = tokio::process::Command::new(std::env::current_exe()?)
+    tokio::process::Command::new(std::env::current_exe()?)
         .args([command, "--tasks", &tasks.to_string()])
         .arg(config)
+        .envs(environment.iter().map(|(name, value)| (*name, value)))
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
-        .output()
-        .await?;
-    if !output.status.success() {
-        bail!("{command} failed: {}", output.status);
-    }
-    let ran = serde_json::from_slice(&output.stdout).context("what the contender said")?;
-    Ok((ran, children_cpu()? - before))
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("start {command}"))
 }
 
 /// CPU seconds of the processes that were waited for. The control plane's are still running.

@@ -156,14 +156,21 @@ fn locate(program: Program, cache: &Path) -> Option<PathBuf> {
 /// # Errors
 /// When neither variable is set.
 pub fn cache_dir() -> Result<PathBuf> {
+    let versions = format!("kubernetes-{KUBERNETES}-etcd-{ETCD}-kwok-{KWOK}");
+    Ok(cache_of("control-plane")?.join(versions))
+}
+
+/// `${XDG_CACHE_HOME:-$HOME/.cache}/katabatch/<what>`.
+///
+/// # Errors
+/// When neither variable is set.
+pub fn cache_of(what: &str) -> Result<PathBuf> {
     let base = match (env::var_os("XDG_CACHE_HOME"), env::var_os("HOME")) {
         (Some(cache), _) if !cache.is_empty() => PathBuf::from(cache),
         (_, Some(home)) => PathBuf::from(home).join(".cache"),
         _ => bail!("no folder for the cache; hint: set XDG_CACHE_HOME or HOME"),
     };
-    Ok(base
-        .join("katabatch/control-plane")
-        .join(format!("kubernetes-{KUBERNETES}-etcd-{ETCD}-kwok-{KWOK}")))
+    Ok(base.join("katabatch").join(what))
 }
 
 fn go_is_there() -> bool {

@@ -88,6 +88,11 @@ impl Component {
         self.name
     }
 
+    /// Its process id, and that of its group.
+    pub fn pid(&self) -> i32 {
+        self.group.as_raw()
+    }
+
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         self.exited_within(Duration::ZERO).is_none()

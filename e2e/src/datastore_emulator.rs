@@ -4,7 +4,7 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
@@ -66,7 +66,8 @@ pub struct DatastoreEmulator {
     flavour: Flavour,
     jar: PathBuf,
     port: u16,
-    component: Option<Component>,
+    // A process can be waited for by one thread only.
+    component: Mutex<Option<Component>>,
     // Last: the folder goes after the process that writes into it.
     dir: RunDir,
 }
@@ -83,7 +84,7 @@ impl DatastoreEmulator {
             .and_then(|listener| listener.local_addr())
             .context("find a free port")?
             .port();
-        let mut emulator = Self { flavour, jar, port, component: None, dir };
+        let mut emulator = Self { flavour, jar, port, component: Mutex::default(), dir };
         emulator.start_again().await?;
         Ok(emulator)
     }
@@ -98,7 +99,7 @@ impl DatastoreEmulator {
     /// # Errors
     /// When it outlives even that.
     pub fn kill(&mut self) -> Result<()> {
-        match self.component.take() {
+        match self.component.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             Some(mut component) => component.finish(Instant::now()),
             None => Ok(()),
         }
@@ -127,7 +128,7 @@ impl DatastoreEmulator {
             Ok(Seen::when(answer.contains("200 OK"), || answer))
         });
         let started = started.await.map_err(|e| anyhow!("{e:#}\n{}", component.log_tail(20)));
-        self.component = Some(component);
+        self.component = Mutex::new(Some(component));
         started
     }
 }

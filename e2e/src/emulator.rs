@@ -60,6 +60,32 @@ impl PubSubEmulator {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// Its process id; none once it was killed.
+    pub fn pid(&self) -> Option<i32> {
+        self.component().as_ref().map(Component::pid)
+    }
+
+    /// Suspends it: an outage after which it knows all that it knew. Meanwhile its connections
+    /// stay open and say nothing.
+    ///
+    /// # Errors
+    /// When it is gone, or does not stand still.
+    pub async fn pause(&self) -> Result<()> {
+        let stands_still = self.component().as_ref().context("it was killed")?.pause()?;
+        eventually("the Pub/Sub emulator stands still", PATIENCE, || async {
+            Ok(Seen::when(stands_still(), || "it runs".into()))
+        })
+        .await
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn resume(&self) -> Result<()> {
+        self.component().as_ref().context("it was killed")?.resume()
+    }
+
     /// Kills it where it stands.
     ///
     /// # Errors

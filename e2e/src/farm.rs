@@ -54,6 +54,10 @@ pub struct Plan {
     pub kubernetes: Value,
     /// Members of the default profile that replace the small ones given here.
     pub profile: Value,
+    /// The `http` section; null: none.
+    pub http: Value,
+    /// Sections of the configuration that replace those given here.
+    pub sections: Value,
 }
 
 impl Default for Plan {
@@ -72,6 +76,8 @@ impl Default for Plan {
             lease: Duration::from_secs(10),
             kubernetes: json!({}),
             profile: json!({}),
+            http: Value::Null,
+            sections: json!({}),
         }
     }
 }
@@ -91,20 +97,10 @@ impl Farm {
     pub fn new(namespace: &str, kubeconfig: &Path, plan: Plan) -> Result<Self> {
         let dir = tempfile::tempdir().context("make a folder for the farm")?;
         let config = configuration(namespace, kubeconfig, &plan);
-        let files = [
-            ("katabatch.yaml", config.to_string()),
-            ("clusterfuzz-config/project.yaml", PROJECT.to_owned()),
-            ("clusterfuzz-config/batch/batch.yaml", batch(&plan).to_string()),
-            ("entities.jsonl", entities(&plan.job_types)),
-            ("flags.yaml", flags(plan.pending)),
-        ];
-        for (name, text) in files {
-            let path = dir.path().join(name);
-            if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent).context("make the farm's folders")?;
-            }
-            fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-        }
+        write(dir.path(), "katabatch.yaml", &config.to_string())?;
+        write_own_files(dir.path(), &plan, &project("katabatch-e2e"))?;
+        write(dir.path(), "entities.jsonl", &entities(&plan.job_types))?;
+        write(dir.path(), "flags.yaml", &flags(plan.pending))?;
         let clock = Arc::new(SystemClock);
         let spool = Spool::open(&dir.path().join("spool.sqlite"), "main".into(), clock)?;
         Ok(Self { dir, plan, spool })
@@ -137,6 +133,31 @@ impl Farm {
     pub fn set_pending(&self, limit: usize) -> Result<()> {
         let next = self.dir().join("flags.next");
         fs::write(&next, flags(limit)).context("write the flags")?;
+        fs::rename(next, self.dir().join("flags.yaml")).context("replace the flags")
+    }
+
+    /// Replaces top-level keys of the configuration.
+    ///
+    /// # Errors
+    /// When the file can't be read or written.
+    pub fn configure(&self, keys: &Value) -> Result<()> {
+        let text = fs::read_to_string(self.config()).context("read the configuration")?;
+        let mut config: Value = serde_json::from_str(&text).context("read the configuration")?;
+        merge(&mut config, keys);
+        fs::write(self.config(), config.to_string()).context("write the configuration")
+    }
+
+    /// Replaces the flags: numbers by name.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn set_flags(&self, values: &[(&str, f64)]) -> Result<()> {
+        let flag = |(name, value): &(&str, f64)| {
+            ((*name).to_owned(), json!({ "enabled": true, "value": value }))
+        };
+        let flags: serde_json::Map<String, Value> = values.iter().map(flag).collect();
+        let next = self.dir().join("flags.next");
+        fs::write(&next, Value::from(flags).to_string()).context("write the flags")?;
         fs::rename(next, self.dir().join("flags.yaml")).context("replace the flags")
     }
 
@@ -208,10 +229,29 @@ pub fn task(command: &str, job_type: &str, url: &str) -> Result<Task> {
     Ok(Task::new(key, input, "unused", Timestamp::UNIX_EPOCH))
 }
 
-const PROJECT: &str = "\
-env: {PROJECT_NAME: katabatch-e2e, APPLICATION_ID: katabatch-e2e, K8S_PROJECT: katabatch-e2e}
-cluster_name: e2e
-";
+/// Writes one file of a farm, and the folders that it is in.
+pub(crate) fn write(dir: &Path, name: &str, text: &str) -> Result<()> {
+    let path = dir.join(name);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).context("make the farm's folders")?;
+    }
+    fs::write(&path, text).with_context(|| format!("write {}", path.display()))
+}
+
+/// Writes the files that are the farm's own, not katabatch's.
+pub(crate) fn write_own_files(dir: &Path, plan: &Plan, project: &str) -> Result<()> {
+    write(dir, "clusterfuzz-config/project.yaml", project)?;
+    let batch = serde_saphyr::to_string(&batch(plan)).context("write batch.yaml")?;
+    write(dir, "clusterfuzz-config/batch/batch.yaml", &batch)
+}
+
+/// `project.yaml` of a farm whose Google Cloud project is of that name.
+pub(crate) fn project(project: &str) -> String {
+    format!(
+        "env:\n  PROJECT_NAME: katabatch-e2e\n  APPLICATION_ID: {project}\n  \
+         K8S_PROJECT: {project}\ncluster_name: e2e\n"
+    )
+}
 
 fn batch(plan: &Plan) -> Value {
     let mapping = |preemptible: bool| {
@@ -259,7 +299,7 @@ fn flags(pending: usize) -> String {
 }
 
 /// JSON is YAML.
-fn configuration(namespace: &str, kubeconfig: &Path, plan: &Plan) -> Value {
+pub(crate) fn configuration(namespace: &str, kubeconfig: &Path, plan: &Plan) -> Value {
     let millis = |time: Duration| format!("{}ms", time.as_millis());
     // Small, so that hundreds of pods fit on the fake nodes.
     let mut profile = json!({
@@ -271,7 +311,7 @@ fn configuration(namespace: &str, kubeconfig: &Path, plan: &Plan) -> Value {
     merge(&mut profile, &plan.profile);
     let mut kubernetes = json!({ "namespace": namespace, "kubeconfig": kubeconfig });
     merge(&mut kubernetes, &plan.kubernetes);
-    json!({
+    let mut configuration = json!({
         "apiVersion": "katabatch.dev/v1alpha1",
         "scheduler": plan.scheduler,
         "clusterfuzz": { "config_dir": "clusterfuzz-config" },
@@ -290,7 +330,10 @@ fn configuration(namespace: &str, kubeconfig: &Path, plan: &Plan) -> Value {
         "flags": { "file": "flags.yaml" },
         "limits": { "lease": millis(plan.lease) },
         "profiles": { "default": profile },
-    })
+        "http": plan.http,
+    });
+    merge(&mut configuration, &plan.sections);
+    configuration
 }
 
 fn merge(into: &mut Value, from: &Value) {

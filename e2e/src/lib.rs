@@ -13,6 +13,7 @@
 //! | `KATABATCH_E2E_DIR` | keep each test binary's data and logs in a folder under this one |
 //! | `KATABATCH_REQUIRE=all` | a tier that is missing fails its tests, instead of ignoring them |
 
+pub mod batch;
 pub mod bench;
 pub mod binaries;
 pub mod certificates;
@@ -23,16 +24,24 @@ pub mod datastore_emulator;
 pub mod emulator;
 pub mod eventually;
 pub mod farm;
+pub mod gcs;
+pub mod google;
+pub mod google_rest;
+pub mod http_client;
 pub mod kubeconfig;
 pub mod leftovers;
+pub mod ndb;
 pub mod process;
 pub mod proxy;
+pub mod python;
+pub mod rbac;
 pub mod scheduler;
 pub mod shared;
 pub mod site;
 pub mod stages;
 pub mod tier;
 pub mod unavailable;
+pub mod up;
 
 pub use control_plane::{ControlPlane, Namespace, Options};
 pub use eventually::eventually;

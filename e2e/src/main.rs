@@ -2,17 +2,15 @@
 //! the programs it is made of. What a command does lies in the library.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use katabatch_e2e::bench::contender::{self, ContenderArgs};
-use katabatch_e2e::bench::{self, CreateArgs};
+use katabatch_e2e::bench::{self, CreateArgs, IntakeArgs};
 use katabatch_e2e::binaries::{Binaries, Program};
-use katabatch_e2e::{ControlPlane, Options};
-use tokio::signal::unix::{SignalKind, signal};
+use katabatch_e2e::gcs::FakeGcs;
+use katabatch_e2e::up::{self, UpArgs};
 
 /// A real Kubernetes control plane without a container engine.
 #[derive(Parser)]
@@ -24,8 +22,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start a control plane and keep it until Ctrl-C.
-    Up(Up),
+    /// Start a control plane (and the emulators of Google Cloud) and keep it until Ctrl-C.
+    Up(UpArgs),
     /// Measure, against a control plane of its own.
     #[command(subcommand)]
     Bench(Bench),
@@ -35,8 +33,8 @@ enum Command {
     /// The other side.
     #[command(hide = true)]
     BenchKatabatch(ContenderArgs),
-    /// Find the control plane's programs, build those that are missing, and print where
-    /// they are.
+    /// Find the programs of the control plane and the fake of Cloud Storage, build those that
+    /// are missing, and print where they are.
     Binaries,
 }
 
@@ -44,19 +42,8 @@ enum Command {
 enum Bench {
     /// How fast Jobs are made, against a raw poster of the same bodies.
     Create(CreateArgs),
-}
-
-#[derive(Args)]
-struct Up {
-    /// How many fake nodes.
-    #[arg(long, default_value_t = 4)]
-    nodes: usize,
-    /// Only the API server: Jobs can be created, and nothing becomes of them.
-    #[arg(long)]
-    no_controllers: bool,
-    /// Where data and logs go, and stay [default: a temporary folder].
-    #[arg(long)]
-    dir: Option<PathBuf>,
+    /// How soon a message becomes a Job and how fast many do: Pub/Sub's next to the spool's.
+    Intake(IntakeArgs),
 }
 
 fn main() -> ExitCode {
@@ -67,8 +54,9 @@ fn main() -> ExitCode {
     let outcome = tokio::runtime::Runtime::new().context("start the runtime").and_then(|runtime| {
         runtime.block_on(async {
             match arguments.command {
-                Command::Up(up) => self::up(up).await,
+                Command::Up(up) => up::up(up).await,
                 Command::Bench(Bench::Create(args)) => bench::create(&args).await,
+                Command::Bench(Bench::Intake(args)) => bench::intake(&args).await,
                 Command::BenchPoster(args) => say(&contender::poster(&args).await?),
                 Command::BenchKatabatch(args) => say(&contender::katabatch(&args).await?),
                 Command::Binaries => binaries().await,
@@ -89,50 +77,13 @@ fn say(ran: &contender::Ran) -> Result<()> {
     Ok(serde_json::to_writer(io::stdout(), ran)?)
 }
 
-async fn up(up: Up) -> Result<()> {
-    // Asked for first: a signal that comes while it starts must not leave processes.
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let stopped = async {
-        tokio::select! {
-            _ = interrupt.recv() => (),
-            _ = terminate.recv() => (),
-        }
-    };
-    tokio::pin!(stopped);
-
-    let since = Instant::now();
-    let started = async {
-        let plane = ControlPlane::start(Options {
-            controllers: !up.no_controllers,
-            nodes: up.nodes,
-            dir: up.dir,
-            ..Options::default()
-        })
-        .await?;
-        plane.ensure_namespace("katabatch").await?;
-        anyhow::Ok(plane)
-    };
-    let plane = tokio::select! {
-        started = started => started?,
-        () = &mut stopped => return Ok(()),
-    };
-    writeln!(
-        io::stdout(),
-        "export KUBECONFIG={}\nkubectl --namespace katabatch get nodes,jobs",
-        plane.admin_kubeconfig().display()
-    )?;
-    eprintln!("ready after {:.1} s; Ctrl-C stops it", since.elapsed().as_secs_f64());
-    stopped.await;
-    plane.stop();
-    Ok(())
-}
-
 async fn binaries() -> Result<()> {
     let found = Binaries::find(&Program::ALL).await?;
+    let storage = FakeGcs::program().await?;
     let mut out = io::stdout().lock();
     for (_, path) in found.iter() {
         writeln!(out, "{}", path.display())?;
     }
+    writeln!(out, "{}", storage.display())?;
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use katabatch::backend::local::Supervisor;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
@@ -19,9 +20,12 @@ use tokio::time::timeout;
 /// Set for a process that is to be katabatch.
 const AS_KATABATCH: &str = "KATABATCH_E2E_AS_KATABATCH";
 
-/// To be asked first thing in `main`: runs katabatch's own `main` in a process started here.
+/// To be asked first thing in `main`: runs katabatch's own `main` in a process started here, or by
+/// one of those: a local task's supervisor, which gets no variables.
 pub fn as_katabatch() -> Option<ExitCode> {
-    env::var_os(AS_KATABATCH).map(|_| katabatch::cli::main())
+    let first = env::args_os().nth(1);
+    let supervises = first.is_some_and(|first| first == Supervisor::SUBCOMMAND);
+    (supervises || env::var_os(AS_KATABATCH).is_some()).then(katabatch::cli::main)
 }
 
 /// A running katabatch. Killed when dropped.
@@ -62,6 +66,19 @@ impl Process {
     /// # Errors
     /// When it can't be started.
     pub fn start<S: AsRef<OsStr>>(dir: &Path, name: &str, arguments: &[S]) -> Result<Self> {
+        Self::start_with(dir, name, arguments, &[])
+    }
+
+    /// As [`Process::start`], with more environment variables.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub fn start_with<S: AsRef<OsStr>>(
+        dir: &Path,
+        name: &str,
+        arguments: &[S],
+        variables: &[(&str, String)],
+    ) -> Result<Self> {
         let stdout = dir.join(format!("{name}.stdout"));
         let stderr = dir.join(format!("{name}.stderr"));
         let file = |path| File::create(path).context("make a file for the output");
@@ -70,6 +87,7 @@ impl Process {
             .current_dir(dir)
             .env(AS_KATABATCH, "1")
             .env_remove("KUBECONFIG")
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(file(&stdout)?)
             .stderr(file(&stderr)?)

@@ -19,19 +19,11 @@ use crate::eventually::{Seen, eventually};
 use crate::farm::{Farm, Plan};
 use crate::process::Process;
 use crate::proxy::{Proxy, Request};
+pub use crate::rbac::rbac;
 use crate::scheduler::Scheduler;
 
 /// The account of the shipped manifests.
 pub const ACCOUNT: &str = "katabatch";
-
-/// The ServiceAccount, Role and RoleBinding that we ship, as they are in the repository.
-///
-/// # Errors
-/// When the file can't be read.
-pub fn rbac() -> Result<String> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/rbac.yaml");
-    std::fs::read_to_string(path).with_context(|| format!("read {path}"))
-}
 
 /// A namespace, a proxy and a farm.
 pub struct Site {

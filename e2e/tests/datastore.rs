@@ -5,8 +5,6 @@
 mod catalog;
 #[path = "datastore/flags.rs"]
 mod flags;
-#[path = "datastore/ndb.rs"]
-mod ndb;
 
 use std::process::ExitCode;
 

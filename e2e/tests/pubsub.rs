@@ -1,5 +1,7 @@
 //! The Pub/Sub queue against Google's emulator.
 
+#[path = "pubsub/check.rs"]
+mod check;
 #[path = "pubsub/leases.rs"]
 mod leases;
 #[path = "pubsub/outage.rs"]
@@ -18,8 +20,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 use katabatch_e2e::Suite;
 use katabatch_e2e::emulator::pubsub_tier;
+use katabatch_e2e::process::as_katabatch;
 
 fn main() -> Result<ExitCode> {
+    if let Some(code) = as_katabatch() {
+        return Ok(code);
+    }
     let tier = pubsub_tier();
     Ok(Suite::new()?
         .test_in(&tier, "an_acked_message_never_comes_again", leases::acked_is_gone)
@@ -34,6 +40,10 @@ fn main() -> Result<ExitCode> {
         .test_in(&tier, "a_rejected_message_is_recorded_and_put_back", quarantine::round_trip)
         .test_in(&tier, "without_a_topic_nothing_is_acked", quarantine::no_topic)
         .test_in(&tier, "each_version_has_its_own_subscription", service::versions)
+        .test_in(&tier, "check_finds_what_loses_messages", check::losses)
+        .test_in(&tier, "check_finds_what_is_not_there", check::absences)
+        .test_in(&tier, "check_finds_a_quarantine_without_its_topic", check::quarantine_topic)
+        .test_in(&tier, "check_names_an_endpoint_that_is_away", check::away)
         .test_in(&tier, "an_emulator_that_is_killed_costs_no_ack", outage::killed)
         .test_in(&tier, "a_missing_subscription_says_what_to_do", outage::missing)
         .test_in(&tier, "a_message_is_leased_soon_and_many_are_drained_fast", speed::measured)

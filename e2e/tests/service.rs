@@ -5,12 +5,16 @@
 mod accounts;
 #[path = "service/answers.rs"]
 mod answers;
+#[path = "service/check.rs"]
+mod check;
 #[path = "service/commands.rs"]
 mod commands;
 #[path = "service/crash.rs"]
 mod crash;
 #[path = "service/finished.rs"]
 mod finished;
+#[path = "service/gate.rs"]
+mod gate;
 #[path = "service/jobs.rs"]
 mod jobs;
 #[path = "service/memory.rs"]
@@ -59,6 +63,8 @@ fn main() -> Result<ExitCode> {
     let suite = suite! {
         watches::a_silent_watch_is_given_up_and_nothing_is_over,
         crash::a_killed_scheduler_goes_on_and_makes_each_job_once,
+        gate::each_task_runs_once_over_four_backends_whatever_happens,
+        gate::a_pause_holds_and_a_cancel_deletes,
         memory::ten_thousand_pending_pods_fit_in_little_memory,
         crash::an_api_server_that_was_away_loses_nothing,
         crash::a_killed_scheduler_that_tidies_up_makes_no_job_twice,
@@ -103,8 +109,12 @@ fn main() -> Result<ExitCode> {
         role::the_role_is_what_a_full_run_uses,
         commands::two_schedulers_dont_share_a_namespace,
         commands::submit_prints_what_became_of_each_task,
-        commands::check_passes_under_the_shipped_role,
-        commands::check_names_a_missing_right,
+        check::check_passes_under_the_shipped_role,
+        check::check_names_a_missing_right,
+        check::run_refuses_to_start_without_a_right,
+        check::check_says_where_no_node_holds_a_pod_and_its_overhead,
+        check::check_wants_the_host_devices_attested_away,
+        check::check_goes_on_where_a_server_is_away,
         commands::render_and_queue_keep_their_streams_apart,
         refusals::a_missing_right_is_said_in_the_log,
         commands::the_demo_runs_on_a_cluster,

@@ -1,10 +1,16 @@
 //! The backend trait: a place that runs tasks.
 //!
 //! Implementations never use one another, nor the pipeline. What a backend promises is on the
-//! methods: the pipeline acks on the strength of it.
+//! methods: the pipeline acks on the strength of it. [`outputs`] and [`signing`] are layers over any
+//! backend.
 
+pub mod gcp_batch;
 pub mod kubernetes;
+#[cfg(test)]
+mod layered;
 pub mod local;
+pub mod outputs;
+pub mod signing;
 
 use std::sync::Arc;
 
@@ -36,17 +42,32 @@ pub trait Backend: Send + Sync {
     /// Sees to it that each task runs exactly once here; one outcome a task, in order.
     ///
     /// `Scheduled` means that the backend has confirmed the task's Job, created now or there
-    /// already and provably ours. A lost answer is settled before this returns, or the outcome is
-    /// `Deferred`; trying the same task again never makes a second Job. A dropped future (a crash)
-    /// may leave a Job behind, which the next try finds.
+    /// already and provably ours, or its output. A lost answer is settled before this returns, or
+    /// the outcome is `Deferred`; trying the same task again never makes a second Job. A dropped
+    /// future (a crash) may leave a Job behind, which the next try finds.
     async fn submit(&self, workload: &Arc<Workload>, tasks: &[Task]) -> Vec<Outcome>;
 
-    /// Whether this backend has a Job of the task, running or finished: what must be known before a
-    /// message is given up whose ack may have been lost.
+    /// Whether this backend has a Job of the task, running or finished, or its output: what must be
+    /// known before a message is given up whose ack may have been lost, and before a task goes to
+    /// another backend. `false` is only said when no create of it can take effect any more.
     ///
     /// # Errors
     /// When it can't be told now.
     async fn has(&self, task: &Task) -> Result<bool, Deferral>;
+
+    /// The same where it can be told without asking anyone; `None` where it can't.
+    fn knows(&self, _: &Task) -> Option<bool> {
+        None
+    }
+
+    /// Deletes all that runs here of this scheduler, after a person has declared the backend lost
+    /// and its tasks may have gone elsewhere; how many there were.
+    ///
+    /// # Errors
+    /// When not all could be deleted, or it can't be told.
+    async fn clear(&self) -> Result<usize, Deferral> {
+        Ok(0)
+    }
 
     /// The messages of these scheduled tasks are known to be acked: their Jobs may be deleted some
     /// time after they end.
@@ -61,4 +82,15 @@ pub trait EndObserver: Send + Sync {
     /// A Job has ended. Each is told once by a process, and may be told again by a later one.
     /// Called where work is done: must not block.
     fn ended(&self, end: End);
+}
+
+/// The outcomes of a call of which a layer has `settled` some tasks itself, in the order asked, and
+/// got those of all others from the backend below.
+fn in_order(
+    settled: impl IntoIterator<Item = Option<Outcome>>,
+    from_below: Vec<Outcome>,
+) -> Vec<Outcome> {
+    let mut from_below = from_below.into_iter();
+    // One that is missing ends the list: the pipeline knows what to make of that.
+    settled.into_iter().map_while(|settled| settled.or_else(|| from_below.next())).collect()
 }

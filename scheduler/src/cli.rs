@@ -4,16 +4,22 @@
 //! where there is something to do. Exit codes: 0 done; 1 failed; 2 the command line is wrong;
 //! 3 partly done, the rest reported; 130 forced to stop by a second signal.
 
+mod backend;
+mod cancel;
 mod check;
+mod controls;
 mod demo;
 pub(crate) mod demo_worker;
 mod flags;
 mod output;
+mod person;
 mod queue;
 mod queue_of;
 mod render;
 mod run;
+mod status;
 mod submit;
+mod target;
 mod tasks;
 mod why;
 
@@ -39,7 +45,8 @@ struct Cli {
     )]
     config: PathBuf,
     /// The least that is logged: error, warn, info, debug or trace, or a filter such as
-    /// katabatch=debug. KATABATCH_LOG says it too.
+    /// debug,hyper=trace. A plain level is about katabatch; its libraries are heard from info on
+    /// where the filter does not name them. KATABATCH_LOG says it too.
     #[arg(long, global = true, value_name = "LEVEL", default_value = "info")]
     log: String,
     #[command(subcommand)]
@@ -59,12 +66,26 @@ enum Command {
     Render(render::RenderArgs),
     /// Check configuration and cluster, and say what to mend. Changes nothing.
     Check(check::CheckArgs),
+    /// Ask a running scheduler what it is doing, and whether it can create.
+    Status(status::StatusArgs),
     /// Put tasks into a spool, look at them, and see to the quarantine.
     Queue(queue::QueueArgs),
     /// Say why a job type's tasks run or don't, and how the last ones ended.
     Why(why::WhyArgs),
     /// Look at the feature flags, and change them.
     Flags(flags::FlagsArgs),
+    /// Let no more tasks of a project, a job type, a command or a backend start, until resumed.
+    Pause(controls::PauseArgs),
+    /// End a pause.
+    Resume(controls::ResumeArgs),
+    /// Give a backend no more tasks: a pause of that backend. What runs there goes on.
+    Drain(controls::DrainArgs),
+    /// Delete the unfinished Jobs of a project, a job type, a command or a backend.
+    Cancel(cancel::CancelArgs),
+    /// Say of a backend that it is lost for good, or found again.
+    Backend(backend::BackendArgs),
+    /// Look at pauses, lost backends and the audit log.
+    Controls(controls::ControlsArgs),
     /// Print a shell's completions.
     Completions {
         /// The shell.
@@ -122,9 +143,16 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Submit(args) => submit::run(&cli.config, args).await,
         Command::Render(args) => render::run(&cli.config, args).await,
         Command::Check(args) => check::run(&cli.config, args).await,
+        Command::Status(args) => status::run(&cli.config, args).await,
         Command::Queue(args) => queue_of::run(&cli.config, args).await,
         Command::Why(args) => why::run(&cli.config, args).await,
         Command::Flags(args) => flags::run(&cli.config, args).await,
+        Command::Pause(args) => controls::pause(&cli.config, args).await,
+        Command::Resume(args) => controls::resume(&cli.config, args).await,
+        Command::Drain(args) => controls::drain(&cli.config, args).await,
+        Command::Cancel(args) => cancel::run(&cli.config, args).await,
+        Command::Backend(args) => backend::run(&cli.config, args).await,
+        Command::Controls(args) => controls::show(&cli.config, args).await,
         Command::Completions { .. } | Command::LocalSupervise { .. } | Command::DemoWorker => {
             Ok(Exit::Done)
         }

@@ -4,29 +4,36 @@
 //! with file, line and key. Every setting but `apiVersion` has a default. What the settings of the
 //! farm itself say is [`farm`]'s.
 
+pub mod accounts;
 pub mod backends;
 pub mod batch_yaml;
 pub mod entities;
 pub mod farm;
+pub mod files;
+pub mod http;
 pub mod kubernetes_names;
 pub mod mapping;
+pub mod outputs;
 pub mod policy;
 pub mod profile_layer;
 pub mod profiles;
 pub mod project_yaml;
 pub mod queues;
+mod routes;
 pub mod watch;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::domain::name::is_dns_label;
+use crate::domain::name::{BackendName, is_dns_label};
+use crate::gate::routes::Routes;
 pub use crate::located::problem::{ConfigErrors, Problem};
 use crate::located::reading::{Field, Reading, Section};
+use accounts::AccountsConfig;
 use backends::BackendConfig;
 use entities::{CatalogConfig, FlagsConfig};
+use http::HttpConfig;
 use policy::{ExpectedRun, Policy};
 use profiles::Profiles;
 use queues::QueueConfig;
@@ -40,26 +47,38 @@ pub const API_VERSION: &str = "katabatch.dev/v1alpha1";
 pub struct Config {
     /// This scheduler's id, which stands on its Jobs: a DNS label.
     pub scheduler: String,
-    /// The farm's configuration folder, which holds `project.yaml` and `batch/batch.yaml`.
+    /// The farm's configuration folder, which holds `project.yaml` and `batch/batch.yaml`; may be a
+    /// `gs://` one, as the catalog's and the flags' files may.
     pub farm_dir: PathBuf,
     /// Where tasks come from; at least one, names unique.
     pub queues: Vec<QueueConfig>,
     /// Where tasks go; at least one, names unique, in the order in which weights are filled.
     pub backends: Vec<BackendConfig>,
+    /// The backend whose namespace holds the leader's Lease and the scheduler's records; `None`
+    /// where no backend is a cluster.
+    pub home: Option<BackendName>,
+    /// Where a scheduler without any cluster keeps its lock, its records and its controls.
+    pub state_dir: PathBuf,
+    /// What binds job types to backends, before any weight.
+    pub routes: Routes,
     /// Where job types are looked up.
     pub catalog: CatalogConfig,
     /// Where flags come from.
     pub flags: FlagsConfig,
+    /// The bucket of the tasks' output objects, where it is to be looked into.
+    pub outputs: Option<String>,
     /// The settings of workloads' Jobs.
     pub profiles: Profiles,
     /// What the process itself may hold.
     pub limits: Limits,
     /// What is refused beyond the isolation policy's own rules.
     pub policy: Policy,
+    /// What is done for the accounts that tasks run as.
+    pub accounts: AccountsConfig,
     /// How long tasks are expected to run.
     pub expected_run: ExpectedRun,
-    /// Where metrics and health are served; `None` serves none.
-    pub http: Option<SocketAddr>,
+    /// What is served over HTTP; `None`: nothing.
+    pub http: Option<HttpConfig>,
     /// The ledger's file.
     pub ledger: PathBuf,
 }
@@ -71,6 +90,8 @@ pub struct Limits {
     pub held: usize,
     /// How long a lease runs; it is renewed well before.
     pub lease: Duration,
+    /// How long a full or broken backend is waited for before its tasks may go to another one.
+    pub spill_after: Duration,
 }
 
 impl Config {
@@ -128,6 +149,7 @@ fn read(top: Section<'_>, base: &Path) -> Config {
 fn read_sections(top: &Section<'_>, base: &Path) -> Config {
     let policy = top.set("policy").and_then(|f| Policy::read(&f)).unwrap_or_default();
     let exceptions = policy.host_network_exceptions.clone();
+    let backends = backends::read(top.get("backends"), base);
     Config {
         scheduler: top.get("scheduler").and_then(|f| scheduler(&f)).unwrap_or("default".into()),
         farm_dir: top
@@ -135,14 +157,22 @@ fn read_sections(top: &Section<'_>, base: &Path) -> Config {
             .and_then(|f| farm_dir(&f, base))
             .unwrap_or_else(|| base.join("clusterfuzz-config")),
         queues: queues::read(top.get("queues"), base),
-        backends: backends::read(top.get("backends"), base),
+        home: routes::home(top.set("home"), &backends),
+        state_dir: top
+            .set("state_dir")
+            .and_then(|f| path(&f, base))
+            .unwrap_or_else(|| base.join("state")),
+        routes: routes::read(top.set("routes"), &backends),
+        backends,
         catalog: CatalogConfig::read(top.set("catalog"), base),
         flags: FlagsConfig::read(top.set("flags"), base),
+        outputs: top.set("outputs").and_then(|f| outputs::read(&f)),
         profiles: Profiles::read(top.set("profiles"), exceptions),
         limits: limits(top.set("limits")),
         policy,
+        accounts: AccountsConfig::read(top.set("accounts")),
         expected_run: ExpectedRun::read(top.set("expected_run")),
-        http: top.set("http").and_then(|f| http(&f)),
+        http: top.set("http").and_then(|f| HttpConfig::read(&f, base)),
         ledger: top
             .set("ledger")
             .and_then(|f| ledger(&f, base))
@@ -162,7 +192,7 @@ fn scheduler(field: &Field<'_>) -> Option<String> {
 
 fn farm_dir(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
     let section = field.section()?;
-    let dir = section.get("config_dir").and_then(|f| path(&f, base));
+    let dir = section.get("config_dir").and_then(|f| place(&f, base, Remote::Folder));
     section.finish();
     dir
 }
@@ -176,15 +206,51 @@ fn ledger(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
 
 /// A path; a relative one starts at `base`, the configuration file's directory.
 fn path(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
-    field.text().map(|text| base.join(text))
+    field.read(|text| {
+        if text.starts_with(files::SCHEME) {
+            let problem = format!("`{text}` can't be in Cloud Storage");
+            return Err((problem, "write a path of this machine".to_owned()));
+        }
+        Ok(base.join(text))
+    })
 }
 
-fn paths(field: &Field<'_>, base: &Path) -> Vec<PathBuf> {
-    field.one_or_more().iter().filter_map(|item| path(item, base)).collect()
+/// What a `gs://` path must name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Remote {
+    /// A bucket, and a folder in it or none.
+    Folder,
+    /// An object.
+    File,
+}
+
+/// As [`path`], or one in Cloud Storage: `gs://BUCKET/…`.
+fn place(field: &Field<'_>, base: &Path, what: Remote) -> Option<PathBuf> {
+    field.read(|text| {
+        let Some(inside) = text.strip_prefix(files::SCHEME) else { return Ok(base.join(text)) };
+        let (bucket, object) = inside.split_once('/').unwrap_or((inside, ""));
+        let is_whole = !bucket.is_empty() && (what == Remote::Folder || !object.is_empty());
+        if is_whole {
+            return Ok(PathBuf::from(text));
+        }
+        let hint = match what {
+            Remote::Folder => "write gs://BUCKET or gs://BUCKET/FOLDER",
+            Remote::File => "write gs://BUCKET/OBJECT",
+        };
+        Err((format!("`{text}` names nothing in Cloud Storage"), hint.to_owned()))
+    })
+}
+
+fn places(field: &Field<'_>, base: &Path) -> Vec<PathBuf> {
+    field.one_or_more().iter().filter_map(|item| place(item, base, Remote::File)).collect()
 }
 
 fn limits(field: Option<Field<'_>>) -> Limits {
-    let mut limits = Limits { held: 1_000, lease: Duration::from_secs(60) };
+    let mut limits = Limits {
+        held: 1_000,
+        lease: Duration::from_secs(60),
+        spill_after: Duration::from_secs(600),
+    };
     let Some(section) = field.and_then(|f| f.section()) else { return limits };
     if let Some(held) = section.get("held").and_then(|f| f.whole(1..=1_000_000_usize)) {
         limits.held = held;
@@ -199,19 +265,11 @@ fn limits(field: Option<Field<'_>>) -> Limits {
             field.fault("is out of range", "write 10s to 10m");
         }
     }
+    if let Some(spill_after) = section.get("spill_after").and_then(|f| above_zero(&f)) {
+        limits.spill_after = spill_after;
+    }
     section.finish();
     limits
-}
-
-fn http(field: &Field<'_>) -> Option<SocketAddr> {
-    let section = field.section()?;
-    let listen = section.required("listen", "write an address such as 127.0.0.1:8090");
-    section.finish();
-    listen?.read(|text| {
-        text.parse().map_err(|_| {
-            (format!("`{text}` is not an address"), "write one such as 127.0.0.1:8090".to_owned())
-        })
-    })
 }
 
 /// A length of time that isn't zero.

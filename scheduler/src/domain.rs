@@ -4,8 +4,10 @@
 //! backend's API (a Kubernetes Job, a Batch job) stays out.
 
 pub mod end;
+pub mod glob;
 pub mod input_url;
 pub mod log_tail;
+pub mod machines;
 pub mod message;
 pub mod name;
 pub mod outcome;
@@ -14,6 +16,7 @@ pub mod quantity;
 pub mod redact;
 pub mod room;
 pub mod signed_url;
+pub mod subscription;
 pub mod task;
 pub mod workload;
 pub mod workload_now;

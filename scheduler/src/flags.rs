@@ -17,10 +17,14 @@ use async_trait::async_trait;
 pub struct Flag {
     /// Whether it counts at all.
     pub enabled: bool,
-    /// Its number. An integer in the store is a number here too (upstream ignores one).
+    /// Its number. An integer in the store is a number here too.
     pub value: Option<f64>,
+    /// Its number stands in the store as an integer, which ClusterFuzz takes for no weight.
+    pub integer: bool,
     /// Its text.
     pub string_value: Option<String>,
+    /// What it is for, in its owner's words.
+    pub description: Option<String>,
 }
 
 /// All flags at one moment, by name.
@@ -64,7 +68,7 @@ mod tests {
     #[test]
     fn a_limit_of_zero_is_zero_and_an_unset_or_disabled_one_is_the_default() {
         let limit = |enabled, value| {
-            let flag = Flag { enabled, value, string_value: None };
+            let flag = Flag { enabled, value, ..Flag::default() };
             FlagSet([("f".to_owned(), flag)].into()).limit("f", 1000)
         };
         assert_eq!(limit(true, Some(0.0)), 0);

@@ -4,6 +4,14 @@
 //! ClusterFuzz does. A task goes where weighted rendezvous hashing of its hash puts it, so that a
 //! redelivery goes to the same place and a moved weight moves only its share. A sum below 1 leaves
 //! that share of a task's time slots in the queue. Whether a backend has room is not asked here.
+//!
+//! [`routes`] bind job types to backends before any weight; [`epochs`] keep what is needed to know
+//! where a task may be already when the weights have changed.
+
+pub mod epochs;
+pub mod routes;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -34,6 +42,8 @@ pub struct Share {
     pub name: BackendName,
     /// What it gets, after filling up to 1.
     pub weight: f64,
+    /// What its flag or its default asks for.
+    pub configured: f64,
     /// Its flag exists and is off: it takes nothing, and its share goes back.
     pub off: bool,
 }
@@ -106,15 +116,17 @@ impl Weights {
             }
             // Rounding must not leave a crumb of weight for what comes after a full 1.
             left = if left - weight < 1e-9 { 0.0 } else { left - weight };
-            weights.shares.push(Share { name: candidate.name.clone(), weight, off });
+            let name = candidate.name.clone();
+            weights.shares.push(Share { name, weight, configured: asked, off });
         }
         weights
     }
 
-    /// Where the task of this hash goes at `now`.
-    pub fn route(&self, hash: &TaskHash, now: Timestamp) -> Route {
+    /// Where the task of this hash goes at `now`, of the backends that it `may` go to.
+    pub fn route(&self, hash: &TaskHash, now: Timestamp, may: impl Fn(usize) -> bool) -> Route {
         let sum: f64 = self.shares.iter().map(|share| share.weight).sum();
-        if !self.shares.iter().any(|share| share.weight > 0.0 && !share.off) {
+        let takes = |(at, share): (usize, &Share)| may(at) && share.weight > 0.0 && !share.off;
+        if !self.shares.iter().enumerate().any(takes) {
             return Route::Nowhere;
         }
         if sum < 1.0 - 1e-9 {
@@ -123,22 +135,32 @@ impl Weights {
                 return Route::Throttled(rest_of_slot(now));
             }
         }
-        let best = self
-            .shares
+        match self.best(hash, may) {
+            Some(at) if self.shares.get(at).is_some_and(|share| share.off) => {
+                Route::Throttled(rest_of_slot(now))
+            }
+            Some(at) => Route::To(at),
+            None => Route::Nowhere,
+        }
+    }
+
+    /// The backend that weighted rendezvous hashing picks of those with a weight that it `may` go
+    /// to, one whose flag is off included.
+    pub fn best(&self, hash: &TaskHash, may: impl Fn(usize) -> bool) -> Option<usize> {
+        self.shares
             .iter()
             .enumerate()
-            .filter(|(_, share)| share.weight > 0.0)
+            .filter(|(at, share)| share.weight > 0.0 && may(*at))
             .map(|(at, share)| {
                 (at, -share.weight / unit(hash, share.name.as_str().as_bytes()).ln())
             })
-            .max_by(|a, b| a.1.total_cmp(&b.1));
-        match best {
-            Some((at, _)) if self.shares.get(at).is_some_and(|share| share.off) => {
-                Route::Throttled(rest_of_slot(now))
-            }
-            Some((at, _)) => Route::To(at),
-            None => Route::Nowhere,
-        }
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .map(|(at, _)| at)
+    }
+
+    /// Whether the backend at this position has a weight and takes tasks by it.
+    pub fn takes(&self, at: usize) -> bool {
+        self.shares.get(at).is_some_and(|share| share.weight > 0.0 && !share.off)
     }
 }
 
@@ -160,111 +182,4 @@ fn unit(hash: &TaskHash, salt: &[u8]) -> f64 {
     #[expect(clippy::cast_precision_loss)]
     let value = ((u64::from_be_bytes(bytes) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     value
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::domain::name::Subject;
-    use proptest::prelude::*;
-
-    fn hash(n: usize) -> TaskHash {
-        TaskHash::of(&"fuzz".into(), &"j".into(), &Subject::Message(n.to_string()))
-    }
-
-    fn weights(of: &[(&str, f64)]) -> Weights {
-        let candidates: Vec<_> = of
-            .iter()
-            .map(|(name, weight)| Candidate {
-                name: (*name).into(),
-                flag: Some(format!("{name}_flag")),
-                default_weight: *weight,
-            })
-            .collect();
-        Weights::read(&candidates, &FlagSet::default())
-    }
-
-    fn counts(weights: &Weights, n: usize, now: Timestamp) -> Vec<usize> {
-        let mut counts = vec![0; weights.shares.len() + 1];
-        for task in 0..n {
-            match weights.route(&hash(task), now) {
-                Route::To(at) => counts[at] += 1,
-                _ => counts[weights.shares.len()] += 1,
-            }
-        }
-        counts
-    }
-
-    #[test]
-    fn an_integer_weight_counts_and_no_weight_falls_to_the_default_with_a_warning() {
-        let candidate =
-            Candidate { name: "k8s".into(), flag: Some("f".into()), default_weight: 0.25 };
-        let read = |value| {
-            let flag = Flag { enabled: true, value, string_value: None };
-            let flags = FlagSet([("f".to_owned(), flag)].into());
-            let weights = Weights::read(std::slice::from_ref(&candidate), &flags);
-            (weights.shares[0].weight, weights.warnings.len())
-        };
-        assert_eq!(read(Some(1.0)), (1.0, 0));
-        assert_eq!(read(Some(f64::NAN)), (0.25, 1));
-        assert_eq!(read(Some(-1.0)), (0.25, 1));
-        assert_eq!(read(None), (0.25, 0));
-    }
-
-    #[test]
-    fn a_flag_that_is_off_sends_its_share_back() {
-        let candidates = [
-            Candidate { name: "a".into(), flag: Some("fa".into()), default_weight: 0.5 },
-            Candidate { name: "b".into(), flag: None, default_weight: 0.5 },
-        ];
-        let off = Flag { enabled: false, value: Some(1.0), string_value: None };
-        let weights = Weights::read(&candidates, &FlagSet([("fa".to_owned(), off)].into()));
-        let counts = counts(&weights, 1000, Timestamp::UNIX_EPOCH);
-        assert_eq!(counts[0], 0);
-        assert!((400..600).contains(&counts[1]) && (400..600).contains(&counts[2]), "{counts:?}");
-    }
-
-    #[test]
-    fn weights_fill_up_to_one_in_order() {
-        let weights = weights(&[("a", 0.7), ("b", 0.7), ("c", 1.0)]);
-        let shares: Vec<f64> = weights.shares.iter().map(|s| s.weight).collect();
-        assert!((shares[1] - 0.3).abs() < 1e-9 && shares[2] == 0.0, "{shares:?}");
-        assert_eq!(weights.warnings.len(), 2);
-    }
-
-    #[test]
-    fn weight_zero_is_never_chosen_and_all_zero_is_nowhere() {
-        let tiny = weights(&[("k8s", 0.0), ("batch", 0.9995)]);
-        assert_eq!(counts(&tiny, 3000, Timestamp::UNIX_EPOCH)[0], 0);
-        assert_eq!(weights(&[("k8s", 0.0)]).route(&hash(1), Timestamp::UNIX_EPOCH), Route::Nowhere);
-    }
-
-    #[test]
-    fn a_throttled_task_gets_its_turn_in_another_slot() {
-        let weights = weights(&[("a", 0.1)]);
-        for task in 0..20 {
-            let turn = (0..200).any(|slot| {
-                let now = Timestamp::from_second(slot * 60).expect("a time");
-                weights.route(&hash(task), now) == Route::To(0)
-            });
-            assert!(turn, "task {task} starves");
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(16))]
-        #[test]
-        fn shares_come_out_as_asked_and_only_the_moved_share_moves(
-            a in 0.05_f64..0.6, moved in 0.0_f64..0.3
-        ) {
-            let n = 4000;
-            let before = weights(&[("a", a), ("b", 1.0 - a)]);
-            let after = weights(&[("a", a + moved), ("b", 1.0 - a - moved)]);
-            let share = counts(&before, n, Timestamp::UNIX_EPOCH)[0] as f64 / n as f64;
-            prop_assert!((share - a).abs() < 0.04, "{share} for {a}");
-            let at = |w: &Weights, t| w.route(&hash(t), Timestamp::UNIX_EPOCH);
-            let back = (0..n).filter(|&t| at(&before, t) == Route::To(0) && at(&after, t) != Route::To(0));
-            prop_assert_eq!(back.count(), 0);
-        }
-    }
 }

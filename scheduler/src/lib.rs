@@ -8,16 +8,21 @@
 
 pub mod backend;
 pub mod catalog;
+pub mod check;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod controls;
 pub mod demo;
 pub mod domain;
 pub mod flags;
 pub mod gate;
 pub mod gcp;
+pub mod http;
+pub mod leadership;
 pub mod ledger;
 pub mod located;
+pub mod metrics;
 pub mod pipeline;
 pub mod queue;
 pub mod records;
@@ -25,5 +30,6 @@ pub mod render;
 pub mod service;
 #[cfg(test)]
 mod simulation;
+pub mod status;
 pub mod telemetry;
 pub mod why;

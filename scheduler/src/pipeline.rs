@@ -11,25 +11,33 @@
 mod book;
 mod deps;
 mod dispatch;
+mod elsewhere;
 mod fuse;
 mod in_force;
 mod intake;
 pub mod leases;
+mod let_go;
 mod look_up;
 pub mod resolve;
+mod routing;
 mod say;
 mod settle;
+pub mod snapshot;
+pub mod stages;
+mod state;
 pub mod tally;
+mod unheld;
+pub mod view;
 mod workloads;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -40,14 +48,20 @@ use crate::domain::name::{JobType, TaskHash};
 use crate::domain::outcome::{Deferral, HoldKind, Outcome, Rejection};
 use crate::domain::room::Room;
 use crate::domain::task::WorkloadKey;
-use crate::flags::{FlagSet, FlagsError};
+use crate::flags::FlagSet;
 use crate::gate::Weights;
+use crate::gate::epochs::Epochs;
 use crate::queue::{Delivery, QueueError};
+use crate::records::RecordError;
 use book::{Book, Ticket};
 pub use deps::{BackendBinding, Deps, Ended, PipelineError, QueueBinding, Resolver, Settings};
 use fuse::Fuse;
+use in_force::InForce;
 use say::Said;
+use snapshot::Snapshot;
+use state::{BackendState, QueueState};
 use tally::Tally;
+use view::View;
 use workloads::Workloads;
 
 /// How long one call for messages waits for the first one.
@@ -56,6 +70,8 @@ const LEASE_WAIT: Duration = Duration::from_secs(2);
 const PLENTY: usize = 1_000;
 /// The pause after a queue said that it is unavailable.
 const QUEUE_RETRY: Duration = Duration::from_secs(1);
+/// How often it is said that a queue is still unavailable, for the same reason.
+const STILL_AWAY: Duration = Duration::from_secs(60);
 /// With `once`: how long nothing may happen before what is left counts as held for long.
 const ONCE_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -71,8 +87,18 @@ enum Event {
         fresh: bool,
         result: LookUp,
     },
-    Flags(Result<FlagSet, FlagsError>),
-    FlagsDue,
+    InForce(Box<in_force::Look>),
+    LookDue,
+    EpochWritten {
+        epochs: Epochs,
+        weights: Weights,
+        result: Result<(), RecordError>,
+    },
+    Cleared {
+        at: usize,
+        cleared: Result<usize, Deferral>,
+    },
+    Noted,
     Submitted {
         backend: usize,
         tasks: Vec<TaskHash>,
@@ -91,8 +117,9 @@ enum Event {
     },
     Located {
         hash: TaskHash,
-        why: Rejection,
-        found: Result<Option<usize>, Deferral>,
+        asked: Vec<usize>,
+        then: elsewhere::Then,
+        found: Result<Option<usize>, (usize, Deferral)>,
     },
     Released {
         queue: usize,
@@ -119,48 +146,22 @@ struct Ack {
     ticket: Ticket,
 }
 
-/// One queue's state.
-#[derive(Default)]
-struct QueueState {
-    leasing: bool,
-    /// An empty answer came since the last non-empty one, and how many in a row.
-    empty_answers: u32,
-    acks: Vec<Ack>,
-    /// When gathered acks are sent, however few.
-    acks_due: Option<Instant>,
-    acking: bool,
-    ack_retry: Duration,
-}
-
-/// One backend's state.
-struct BackendState {
-    room: watch::Receiver<Room>,
-    /// Submissions under way.
-    under_way: usize,
-    /// Those among them that were not polled yet, so that the room does not count them yet.
-    unpolled: Arc<AtomicUsize>,
-    /// A change of its room is waited for.
-    awaited: bool,
-    /// Closed until then, after a deferral that stops the backend.
-    closed: Option<(Instant, Deferral)>,
-}
-
-impl BackendState {
-    /// How many more tasks it can take, as far as is known here.
-    fn free(&self) -> usize {
-        self.room.borrow().free().saturating_sub(self.unpolled.load(Ordering::Relaxed))
-    }
-}
-
 /// The pipeline. See the module's documentation.
 pub struct Pipeline {
     deps: Deps,
     tally: Arc<Tally>,
+    view: Arc<View>,
     book: Book,
     workloads: Workloads,
     fuse: Fuse,
     flags: Option<(Instant, FlagSet)>,
     weights: Weights,
+    in_force: InForce,
+    /// Where tasks may be that left undone; and up to when that was forgotten.
+    left: elsewhere::Left,
+    forgot: Option<Timestamp>,
+    next_spill_look: Instant,
+    shown: snapshot::Shown,
     queues: Vec<QueueState>,
     backends: Vec<BackendState>,
     calls: FuturesUnordered<BoxFuture<'static, Event>>,
@@ -171,6 +172,7 @@ pub struct Pipeline {
     /// The resolver's generation that the known workloads are of.
     generation: u64,
     stopping: bool,
+    started: Instant,
     last_progress: Instant,
 }
 
@@ -183,18 +185,29 @@ impl Pipeline {
             unpolled: Arc::default(),
             awaited: false,
             closed: None,
+            refused: None,
+            turns: false,
+            stuck: None,
+            clear_at: None,
         });
         Self {
             backends: backends.collect(),
             queues: deps.queues.iter().map(|_| QueueState::default()).collect(),
+            started: deps.clock.mono(),
             last_progress: deps.clock.mono(),
+            next_spill_look: deps.clock.mono(),
+            shown: snapshot::Shown::new(deps.backends.len()),
             deps,
             tally: Arc::default(),
+            view: Arc::default(),
             book: Book::default(),
             workloads: Workloads::default(),
             fuse: Fuse::default(),
             flags: None,
             weights: Weights::default(),
+            in_force: InForce::default(),
+            left: BTreeMap::new(),
+            forgot: None,
             calls: FuturesUnordered::new(),
             waits: FuturesUnordered::new(),
             looking_up: false,
@@ -209,13 +222,18 @@ impl Pipeline {
         Arc::clone(&self.tally)
     }
 
+    /// What is in force and how it comes out, anew every two seconds while it runs.
+    pub fn snapshot(&self) -> watch::Receiver<Snapshot> {
+        self.shown.subscribe()
+    }
+
     /// Runs until told to stop, or with `once` until the queues are drained. Told to stop, it takes
     /// no more, waits for what is under way (at most the grace), and gives back the rest.
     ///
     /// # Errors
     /// When a queue is broken; all that it had in hand then comes back when its leases lapse.
     pub async fn run(&mut self, shutdown: CancellationToken) -> Result<Ended, PipelineError> {
-        self.read_flags();
+        self.look_at_all();
         loop {
             self.step(&shutdown).await?;
             if shutdown.is_cancelled() {
@@ -238,13 +256,14 @@ impl Pipeline {
         let now = self.deps.clock.mono();
         self.wake(now);
         self.dispatch(now);
-        self.let_go();
+        self.let_go(now);
         self.look_up();
         self.start_acks(now);
         self.await_rooms();
         if !self.stopping {
             self.take_in(now);
         }
+        self.show(now);
         let wake_at = self.next_wake(now);
         tokio::select! {
             biased;
@@ -274,8 +293,13 @@ impl Pipeline {
             Event::LookedUp { keys, fresh, result } => {
                 self.looked_up(&keys, fresh, &result, now);
             }
-            Event::Flags(result) => self.flags_read(result, now),
-            Event::FlagsDue => self.read_flags(),
+            Event::InForce(look) => self.looked_at_all(*look, now),
+            Event::LookDue => self.look_at_all(),
+            Event::EpochWritten { epochs, weights, result } => {
+                self.epoch_written(epochs, weights, result)?;
+            }
+            Event::Cleared { at, cleared } => self.cleared(at, cleared),
+            Event::Noted => {}
             Event::Submitted { backend, tasks, outcomes } => {
                 self.last_progress = now;
                 self.submitted(backend, &tasks, outcomes, now);
@@ -286,7 +310,9 @@ impl Pipeline {
                 self.last_progress = now;
                 self.quarantined(hash, &ticket, &why, result, now);
             }
-            Event::Located { hash, why, found } => self.located(hash, &why, found, now),
+            Event::Located { hash, asked, then, found } => {
+                self.located(hash, &asked, &then, found, now);
+            }
             Event::Released { queue, tickets } => self.released(queue, &tickets),
             Event::RoomChanged { backend, room } => {
                 self.backends[backend].room = room;
@@ -301,7 +327,9 @@ impl Pipeline {
             self.book.waiting_workloads().filter_map(|key| self.workloads.held_until(key)).min();
         let closed = self.backends.iter().filter_map(|b| b.closed.as_ref().map(|c| c.0)).min();
         let acks = self.queues.iter().filter_map(|queue| queue.acks_due).min();
-        let times = [self.book.next_time(), workloads, closed, acks];
+        let waits = (0..self.backends.len()).any(|at| self.book.waiting_for(at) > 0);
+        let spill = (waits && self.backends.len() > 1).then_some(self.next_spill_look);
+        let times = [self.book.next_time(), workloads, closed, acks, spill];
         let next = times.into_iter().flatten().min();
         let latest = now + if self.deps.settings.once { LEASE_WAIT } else { ONCE_PATIENCE };
         next.map_or(latest, |next| next.min(latest))
@@ -326,7 +354,7 @@ impl Pipeline {
     fn await_rooms(&mut self) {
         for backend in 0..self.backends.len() {
             let state = &self.backends[backend];
-            if !state.awaited && (state.free() < PLENTY || self.book.waits_for(backend)) {
+            if !state.awaited && (state.free() < PLENTY || self.book.waiting_for(backend) > 0) {
                 self.await_room(backend);
             }
         }

@@ -1,11 +1,12 @@
 //! The queue trait: leased messages that come back unless they are acked.
 //!
 //! Implementations: [`pubsub`] (Google Cloud), [`spool`] (a SQLite file on this machine),
-//! [`memory`] (this process alone). A queue knows messages, not tasks: what a message means is
+//! [`push`] (what is posted to this process), [`memory`] (this process alone). A queue knows messages, not tasks: what a message means is
 //! decoded by the pipeline.
 
 pub mod memory;
 pub mod pubsub;
+pub mod push;
 pub mod spool;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::domain::name::QueueName;
-use crate::domain::outcome::Rejection;
+use crate::domain::outcome::{Deferral, Rejection};
 
 /// The right to one delivery of a message, until its lease lapses. Opaque to all but its queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +86,12 @@ pub trait Queue: Send + Sync {
 
     /// Gives a message back, to be delivered again after `after`.
     async fn release(&self, leases: &[LeaseId], after: Duration) -> Vec<Result<(), QueueError>>;
+
+    /// Gives messages back whose task was deferred for this reason, to be delivered again in their
+    /// time. For queues whose sender waits for the reason; the others need only the release.
+    async fn defer(&self, leases: &[LeaseId], why: &Deferral) -> Vec<Result<(), QueueError>> {
+        self.release(leases, why.retry_after).await
+    }
 
     /// Puts the message's record into quarantine and acks it: `Ok` only when both are durable.
     async fn quarantine(&self, lease: &LeaseId, rejection: &Rejection) -> Result<(), QueueError>;

@@ -5,6 +5,8 @@
 //! a write that somebody else came before fails. Leaves out what records mean, and where they are
 //! kept: a ConfigMap of the home namespace, or a file of this machine where there is no cluster.
 
+pub mod file;
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -41,6 +43,16 @@ pub trait Records: Send + Sync {
     async fn write(&self, changes: &[(String, Option<String>)]) -> Result<(), RecordError>;
 }
 
+/// Makes the changes of a write to what is there.
+pub fn apply(records: &mut BTreeMap<String, String>, changes: &[(String, Option<String>)]) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => records.insert(key.clone(), value.clone()),
+            None => records.remove(key),
+        };
+    }
+}
+
 /// Records in memory, for tests and for what ends with its process.
 #[derive(Debug, Default)]
 pub struct InMemory(Mutex<BTreeMap<String, String>>);
@@ -52,13 +64,7 @@ impl Records for InMemory {
     }
 
     async fn write(&self, changes: &[(String, Option<String>)]) -> Result<(), RecordError> {
-        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (key, value) in changes {
-            match value {
-                Some(value) => records.insert(key.clone(), value.clone()),
-                None => records.remove(key),
-            };
-        }
+        apply(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), changes);
         Ok(())
     }
 }

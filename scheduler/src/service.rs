@@ -4,37 +4,50 @@
 //! What each part does is its own; this only makes, joins and stops them.
 
 mod backends;
+pub mod cloud_storage;
+mod endpoint;
 mod farm_resolver;
+pub mod home;
+mod identities;
+mod object_files;
+mod overview;
 pub mod queues;
+mod reload;
+mod rights;
 mod sources;
+mod token_review;
 pub mod why;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::EndObserver;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::config::farm::Farm;
-use crate::config::watch::{Reload, Sources, Watched};
-use crate::ledger::Ledger;
+use crate::config::files::Files;
+use crate::config::watch::{Sources, Watched};
+use crate::gcp::credentials::Credentials;
+use crate::gcp::storage::StorageError;
+use crate::http::{self, Endpoint};
 use crate::pipeline::leases::Leases;
-use crate::pipeline::tally::{Decision, Observer, Tally};
+use crate::pipeline::tally::{Observer, Tally};
 use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::{Queue, QueueError};
-pub use backends::{BackendError, Backends, templates};
+use crate::status::Status;
+pub use backends::{BackendError, Backends, api_of, cluster_of, templates};
+use cloud_storage::Layers;
 use farm_resolver::FarmResolver;
-pub use sources::{Lookups, open_flags};
+pub use identities::Identities;
+use overview::Overview;
+pub use sources::{CatalogSource, Lookups, open_flags};
 use why::Why;
 
-/// How often files are looked at for changes.
-const RELOAD_EVERY: Duration = Duration::from_secs(2);
-/// How long the ledger's last write may take.
-const LAST_WORD: Duration = Duration::from_secs(3);
 /// How long what is under way may take once told to stop.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -45,6 +58,8 @@ pub struct Loaded {
     pub config: Config,
     /// What the farm's own folder says.
     pub farm: Farm,
+    /// Where the farm's files are read.
+    pub files: Files,
 }
 
 /// Why the service can't start or go on.
@@ -61,11 +76,31 @@ pub enum ServiceError {
         /// What it said.
         error: QueueError,
     },
+    /// Cloud Storage can't be used.
+    #[error("{0}")]
+    Storage(#[from] StorageError),
     /// A backend can't be set up or has failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Backend(#[from] BackendError),
-    /// The pipeline can't go on.
+    /// Another process listens there, or it is not ours to listen on.
+    #[error(
+        "http.listen: can't listen on {at}: {error}; stop what listens there, or write another \
+         address"
+    )]
+    Listen {
+        /// The address.
+        at: SocketAddr,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The HTTP endpoint failed.
+    #[error("the HTTP endpoint: {0}")]
+    Http(std::io::Error),
+    /// This process may not do what it would have to; a line for each backend.
     #[error("{0}")]
+    Rights(String),
+    /// The pipeline can't go on.
+    #[error(transparent)]
     Pipeline(#[from] PipelineError),
     /// A part that runs for ever has ended.
     #[error("{0} ended unexpectedly")]
@@ -79,11 +114,12 @@ pub enum ServiceError {
 pub fn load(path: &Path) -> Result<Watched<Loaded>, ServiceError> {
     let path: PathBuf = path.to_owned();
     let own_project = std::env::var("K8S_PROJECT").ok();
-    Watched::open(move |sources: &mut Sources| {
+    let files = cloud_storage::files();
+    Watched::open_in(files.clone(), move |sources: &mut Sources| {
         let config = Config::load_from(&path, sources).map_err(|e| e.to_string())?;
         let farm = Farm::load(&config.farm_dir, own_project.as_deref(), sources)
             .map_err(|e| e.to_string())?;
-        Ok(Loaded { config, farm })
+        Ok(Loaded { config, farm, files: files.clone() })
     })
     .map_err(ServiceError::Configuration)
 }
@@ -103,31 +139,6 @@ pub struct Options {
     pub ledger: bool,
 }
 
-/// Two that hear of every decision.
-struct Both(Arc<dyn Observer>, Arc<dyn Observer>);
-
-impl Observer for Both {
-    fn decided(&self, decision: &Decision) {
-        self.0.decided(decision);
-        self.1.decided(decision);
-    }
-}
-
-/// Tells the ledger of decisions, and of ends.
-fn kept(
-    ledger: Option<&Arc<Ledger>>,
-    backends: &Backends,
-    observer: Option<Arc<dyn Observer>>,
-) -> Option<Arc<dyn Observer>> {
-    let Some(ledger) = ledger else { return observer };
-    backends.tell_ends(&(Arc::clone(ledger) as Arc<dyn EndObserver>));
-    let ledger = Arc::clone(ledger) as Arc<dyn Observer>;
-    Some(match observer {
-        Some(other) => Arc::new(Both(other, ledger)),
-        None => ledger,
-    })
-}
-
 /// Everything, put together.
 pub struct Service {
     loaded: Arc<Watched<Loaded>>,
@@ -136,6 +147,8 @@ pub struct Service {
     queues: Vec<Arc<dyn Queue>>,
     leases: Vec<Arc<Leases>>,
     pipeline: Pipeline,
+    overview: Arc<Overview>,
+    http: Option<(TcpListener, Endpoint)>,
     see_ends: bool,
     why: Option<Why>,
 }
@@ -154,31 +167,43 @@ impl Service {
             tracing::warn!("{warning}");
         }
         let lookups = Lookups::open(&now, &clock).await.map_err(ServiceError::Configuration)?;
-        let backends = Backends::open(&now.config, &clock).await?;
-        let queues = open_queues(&now, options.queue, &clock).await?;
-        let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();
-        let leases = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();
-        let ledger = options.ledger.then(|| Ledger::new(Arc::clone(&clock)));
-        if let Some(ledger) = &ledger {
-            ledger.remember(&now.config.ledger);
+        let credentials = Credentials::application_default(rand::random());
+        let backends = Backends::open(&now, &credentials, &clock).await?;
+        let layers = Layers::new(&now.config, &credentials)?;
+        // What runs for a moment beside a running scheduler must not want its port.
+        let http = now.config.http.as_ref().filter(|_| !options.once && options.queue.is_none());
+        let listener = match http {
+            Some(http) => Some(endpoint::listen(http).await?),
+            None => None,
+        };
+        let mut queues = open_queues(&now, options.queue, &clock).await?;
+        let mut tasks = None;
+        if let Some(config) = http.and_then(|http| http.tasks.as_ref()) {
+            let way_in = endpoint::way_in(config, backends.home_client(), &clock).await?;
+            queues.push(endpoint::pushed(way_in.queue, now.config.limits.lease));
+            tasks = Some(way_in.tasks);
         }
-        let why = ledger.as_ref().map(|ledger| Why {
-            ledger: Arc::clone(ledger),
-            path: now.config.ledger.clone(),
-            now: backends.now(),
-            rooms: backends.rooms(),
-            catalog: lookups.catalog(),
-            clock: Arc::clone(&clock),
-        });
-        let observer = kept(ledger.as_ref(), &backends, options.observer);
+        let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();
+        let leases: Vec<_> = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();
+        let at = Arc::clone(&clock);
+        let why = options.ledger.then(|| Why::open(&now.config, &backends, &lookups, &clock));
+        let observer = match &why {
+            Some(why) => Some(why.hear(options.observer)),
+            None => options.observer,
+        };
         let pipeline = Pipeline::new(Deps {
             clock,
             queues,
             catalog: lookups.catalog(),
             flags: lookups.flags(),
             resolver: FarmResolver::over(Arc::clone(&loaded)),
-            backends: backends.bindings(&now.config),
+            backends: backends.bindings(&now.config, &layers),
+            routes: now.config.routes.clone(),
+            leadership: Arc::clone(&backends.home().leadership),
+            records: Arc::clone(&backends.home().records),
+            controls: Arc::clone(&backends.home().controls),
             settings: Settings {
+                spill_after: now.config.limits.spill_after,
                 held: now.config.limits.held,
                 flags_max_age: now.config.flags.max_age,
                 once: options.once,
@@ -187,8 +212,49 @@ impl Service {
             on_flags: backends.limits_from_flags(&now.config),
             observer,
         });
+        let overview = Arc::new(Overview {
+            scheduler: now.config.scheduler.clone(),
+            clock: at,
+            leadership: Arc::clone(&backends.home().leadership),
+            view: pipeline.view(),
+            in_force: pipeline.snapshot(),
+            tally: pipeline.tally(),
+            leases: leases.clone(),
+            gauges: backends.gauges(),
+            lookups: lookups.clone(),
+            why: why.clone(),
+            stop: OnceLock::new(),
+        });
+        let http = listener
+            .map(|listener| (listener, Endpoint { source: Arc::clone(&overview) as _, tasks }));
         let (queues, see_ends) = (sources, options.see_ends);
-        Ok(Self { loaded, lookups, backends, queues, leases, pipeline, see_ends, why })
+        Ok(Self {
+            loaded,
+            lookups,
+            backends,
+            queues,
+            leases,
+            pipeline,
+            overview,
+            http,
+            see_ends,
+            why,
+        })
+    }
+
+    /// What it says of itself, readable while it runs.
+    pub fn status(&self) -> impl Fn() -> Status + Send + Sync + use<> {
+        let overview = Arc::clone(&self.overview);
+        move || http::Source::status(overview.as_ref())
+    }
+
+    /// Asks each cluster whether this process may do what it is going to do. One that does not
+    /// answer is no error here: it is waited for later.
+    ///
+    /// # Errors
+    /// [`ServiceError::Rights`] names every right that is missing.
+    pub async fn review_rights(&self) -> Result<(), ServiceError> {
+        rights::review(self.backends.clusters()).await
     }
 
     /// The counts, readable while it runs.
@@ -212,18 +278,23 @@ impl Service {
     /// # Errors
     /// The cause, when a part that must run has ended or failed.
     pub async fn run(self, shutdown: CancellationToken) -> Result<Ended, ServiceError> {
+        self.overview.runs_until(shutdown.clone());
         let backends_stop = CancellationToken::new();
         let mut parts: JoinSet<Result<(), ServiceError>> = JoinSet::new();
         self.backends.spawn(&mut parts, &backends_stop);
         let ledger_stop = CancellationToken::new();
-        let ledger = self.why.clone().map(|Why { ledger, path, now, .. }| {
-            tokio::spawn(ledger.keep(path, now, ledger_stop.clone()))
-        });
+        let ledger = self.why.map(|why| tokio::spawn(why.keep(ledger_stop.clone())));
         let mut keepers: JoinSet<()> = JoinSet::new();
         for leases in &self.leases {
             keepers.spawn(Arc::clone(leases).run());
         }
-        keepers.spawn(keep_reloading(Arc::clone(&self.loaded), self.lookups.clone()));
+        keepers.spawn(reload::keep_reloading(Arc::clone(&self.loaded), self.lookups.clone()));
+        let http_stop = CancellationToken::new();
+        if let Some((listener, endpoint)) = self.http {
+            let until = http_stop.clone();
+            let serving = http::serve(listener, http::router(endpoint), until);
+            parts.spawn(async move { serving.await.map_err(ServiceError::Http) });
+        }
         // On a worker thread, beside the connections that it waits for.
         let (mut pipeline, stop) = (self.pipeline, shutdown.child_token());
         let until = stop.clone();
@@ -238,10 +309,10 @@ impl Service {
                 // What is leased goes back, so that the next process need not wait for it.
                 stop.cancel();
                 let _ = (&mut pipeline.0).await;
-                Err(why(part, "a backend"))
+                Err(cause(part, "a backend or the HTTP endpoint"))
             }
             part = keepers.join_next() => {
-                Err(why(part.map(|joined| joined.map(Ok)), "the keeper of leases or of files"))
+                Err(cause(part.map(|joined| joined.map(Ok)), "the keeper of leases or of files"))
             }
         };
         futures::future::join_all(self.queues.iter().map(|queue| queue.close())).await;
@@ -249,6 +320,7 @@ impl Service {
             self.backends.local_idle(&shutdown).await;
         }
         backends_stop.cancel();
+        http_stop.cancel();
         while let Some(part) = parts.join_next().await {
             if let (Ok(_), Ok(Err(error))) = (&ended, part) {
                 return Err(error);
@@ -257,7 +329,7 @@ impl Service {
         ledger_stop.cancel();
         if let Some(ledger) = ledger {
             // Explanations are not worth waiting for any longer.
-            let _ = tokio::time::timeout(LAST_WORD, ledger).await;
+            let _ = tokio::time::timeout(why::LAST_WORD, ledger).await;
         }
         ended
     }
@@ -273,7 +345,7 @@ impl<T> Drop for AbortOnDrop<T> {
 }
 
 /// The cause of a part's end.
-fn why(
+fn cause(
     part: Option<Result<Result<(), ServiceError>, tokio::task::JoinError>>,
     what: &str,
 ) -> ServiceError {
@@ -296,6 +368,7 @@ async fn open_queues(
         queue,
         base_os_version,
         max_panics,
+        hold: true,
     };
     if let Some(queue) = instead {
         return Ok(vec![bind(queue, None, 3)]);
@@ -308,53 +381,4 @@ async fn open_queues(
         bindings.push(bind(opened, queue.base_os_version.clone(), queue.max_panics));
     }
     Ok(bindings)
-}
-
-/// Looks at the files for ever, and says what it found.
-async fn keep_reloading(loaded: Arc<Watched<Loaded>>, lookups: Lookups) {
-    loop {
-        tokio::time::sleep(RELOAD_EVERY).await;
-        let (at, also) = (Arc::clone(&loaded), lookups.clone());
-        // Files are read off the threads that must not wait. A panic there is this look's alone.
-        let looked = tokio::task::spawn_blocking(move || {
-            let before = at.get();
-            let reload = at.poll();
-            if reload == Reload::Reloaded && needs_restart(&before.config, &at.get().config) {
-                tracing::warn!(
-                    "queues, backends, limits or sources changed: these take effect at the next start"
-                );
-            }
-            (reload, also.poll())
-        })
-        .await;
-        match looked {
-            Ok((configuration, catalog)) => {
-                say("the configuration", &configuration);
-                say("the catalog", &catalog);
-            }
-            Err(error) => tracing::error!(%error, "looking for changed files failed"),
-        }
-    }
-}
-
-fn say(what: &str, reload: &Reload) {
-    match reload {
-        Reload::Unchanged => {}
-        Reload::Reloaded => tracing::info!("{what} was reloaded"),
-        Reload::Failed(problems) => {
-            tracing::error!(
-                "{what} changed and can't be used; the last good one stays: {problems}"
-            );
-        }
-    }
-}
-
-/// Whether a part changed that is set up once, at the start.
-fn needs_restart(before: &Config, after: &Config) -> bool {
-    before.queues != after.queues
-        || before.backends != after.backends
-        || before.limits != after.limits
-        || before.catalog != after.catalog
-        || before.flags != after.flags
-        || before.scheduler != after.scheduler
 }

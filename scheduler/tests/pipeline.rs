@@ -1,6 +1,12 @@
 //! The pipeline over a queue in memory and a backend that does as it is told, on a paused clock.
 #![expect(clippy::unwrap_used, reason = "what fails here fails its test")]
 
+#[path = "pipeline/gate.rs"]
+mod gate;
+#[path = "pipeline/posted.rs"]
+mod posted;
+#[path = "pipeline/view.rs"]
+mod view;
 #[path = "pipeline/world.rs"]
 mod world;
 
@@ -134,6 +140,39 @@ async fn each_bad_message_is_rejected_alone_and_a_dead_url_never_created() {
     assert_eq!(counts.created, 1);
     let expect = [(RejectKind::BadMessage, 1), (RejectKind::BadUrl, 1), (RejectKind::DeadUrl, 2)];
     assert_eq!(counts.rejected, expect.into());
+    assert_eq!(counts.lost_to_dead_urls, Duration::from_secs(2 * 6 * 3600), "both expected runs");
+    let quarantined = world.queue.quarantined();
+    let why = |id: &str| quarantined.get(id).map_or("", |why| why.detail.as_str());
+    assert_eq!(why("dead"), "the input URL died 2880 min ago");
+    assert_eq!(why("late"), "the output URL would be dead 300 min before the task's expected end");
+}
+
+/// Case 58 as the pipeline plays it: a date that is near counts as come.
+#[tokio::test(start_paused = true)]
+async fn a_url_that_is_not_valid_yet_waits_for_its_date() {
+    let mut world = world::world(Box::new(created), 0, 1000, false);
+    for (name, date) in [("near", "20260301T000300Z"), ("far", "20260301T010000Z")] {
+        let dates = format!("X-Goog-Date={date}&X-Goog-Expires=86400");
+        let url = format!("https://storage.googleapis.com/in/{name}?{dates}");
+        put(&world.queue, name, "a", &url);
+    }
+    let counts = world.run_for(Duration::from_secs(50 * 60)).await;
+    assert_eq!((world.calls(), counts.acked), (vec!["near".to_owned()], 1));
+    assert_eq!(counts.held, [(HoldKind::NotYetValid, 1)].into());
+    let mut world = world::world(Box::new(created), 0, 1000, false);
+    let dates = "X-Goog-Date=20260301T010000Z&X-Goog-Expires=86400";
+    put(&world.queue, "far", "a", &format!("https://storage.googleapis.com/in/far?{dates}"));
+    let counts = world.run_for(Duration::from_secs(56 * 60)).await;
+    assert_eq!((counts.created, counts.acked, counts.rejected.len()), (1, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_whose_output_is_there_is_acked_and_counted_apart() {
+    let done = |_: &str, _| Outcome::Scheduled(Placed::Done);
+    let mut world = world::world(Box::new(done), 0, 1000, true);
+    world.put("a", "1");
+    let counts = world.drain().await;
+    assert_eq!((counts.done, counts.created, counts.already_there, counts.acked), (1, 0, 0, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,6 +242,7 @@ async fn every_message_of_a_rejected_task_is_put_away() {
     }
     let counts = world.drain().await;
     assert_eq!(counts.rejected, [(RejectKind::DeadUrl, 2)].into());
+    assert_eq!(counts.lost_to_dead_urls, Duration::from_secs(6 * 3600), "one task's");
     assert!(world.queue.is_empty());
 }
 

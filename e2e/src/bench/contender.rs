@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use futures::StreamExt;
 use katabatch::backend::kubernetes::api::ClusterApi;
 use katabatch::backend::kubernetes::client::KubeApi;
-use katabatch::backend::kubernetes::connect::{Cluster, connect};
+use katabatch::backend::kubernetes::connect::connect;
 use katabatch::catalog::{Catalog, Freshness};
 use katabatch::config::backends::BackendKind;
 use katabatch::config::entities::CatalogConfig;
@@ -19,11 +19,12 @@ use katabatch::domain::input_url::InputUrl;
 use katabatch::domain::name::{Attempt, JobType};
 use katabatch::domain::task::{Task, WorkloadKey};
 use katabatch::flags::FlagSet;
+use katabatch::gcp::credentials::Credentials;
 use katabatch::pipeline::resolve::resolve;
 use katabatch::pipeline::tally::{Decision, Observer, Verdict};
 use katabatch::queue::spool::record::NewMessage;
 use katabatch::render::{FilledJob, Policy, Target, Templates};
-use katabatch::service::{Options, Service, load};
+use katabatch::service::{Options, Service, cluster_of, load};
 use tokio_util::sync::CancellationToken;
 
 use super::JOB_TYPES;
@@ -98,12 +99,12 @@ impl Times {
 pub async fn poster(args: &ContenderArgs) -> Result<Ran> {
     let loaded = load(&args.config)?.get();
     let backend = loaded.config.backends.first().context("a backend")?;
-    let BackendKind::Kubernetes { kubeconfig, namespace, .. } = &backend.kind else {
+    let BackendKind::Kubernetes { namespace, .. } = &backend.kind else {
         bail!("the backend is no cluster");
     };
     let jobs = bodies(&args.config, namespace, args.tasks).await?;
-    let cluster = Cluster { kubeconfig: kubeconfig.clone(), context: None };
-    let (client, _) = connect(&cluster).await?;
+    let cluster = cluster_of(&backend.kind, &loaded.farm).context("a cluster")?;
+    let client = connect(&cluster, &Credentials::anonymous()).await?.client;
     let api = KubeApi::new(client, namespace, Duration::from_secs(30));
     let times = Times::default();
     let (api, noted) = (&api, &times);

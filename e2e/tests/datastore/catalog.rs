@@ -11,8 +11,7 @@ use katabatch::catalog::{Catalog, Freshness};
 use katabatch::clock::SystemClock;
 use katabatch::domain::name::JobType;
 use katabatch_e2e::datastore_emulator::{DatastoreEmulator, Flavour};
-
-use super::ndb;
+use katabatch_e2e::ndb;
 
 /// Real job types (name, platform, project, environment).
 const JOB_TYPES: &str = include_str!("../../../scheduler/tests/data/oss-fuzz-job-types.csv");

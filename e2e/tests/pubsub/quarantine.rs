@@ -32,7 +32,7 @@ pub async fn round_trip() -> Result<()> {
     }
     let tasks = Grpc::new(&world.channel, subscription("tasks")).topic().await;
     ensure!(tasks == Ok(topic("tasks")), "{tasks:?}");
-    let done = put_back(&records, &topic("tasks"), |r| r.about.reason == "bad_url").await?;
+    let done = put_back(&records, &topic("tasks"), None, |r| r.about.reason == "bad_url").await?;
     ensure!(done == PutBack { put_back: 1, left: 0, empty: 0 }, "{done:?}");
 
     let back = lease(&queue, 1, LEASE).await?;

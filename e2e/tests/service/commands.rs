@@ -8,10 +8,8 @@ use katabatch_e2e::Case;
 use katabatch_e2e::eventually::{Seen, eventually};
 use katabatch_e2e::farm::{Farm, JOB_TYPE, Plan, input};
 use katabatch_e2e::process::{Output, Process};
-use katabatch_e2e::site::Site;
 use serde_json::{Value, json};
 
-use crate::role::without;
 use crate::{SOON, site};
 
 /// Runs a command in the farm's folder.
@@ -19,7 +17,8 @@ pub async fn run(farm: &Farm, name: &str, arguments: &[&str]) -> Result<Output> 
     Process::run(farm.dir(), name, arguments).await
 }
 
-fn rows(output: &Output) -> Result<Vec<Value>> {
+/// The rows of JSON that a command has printed.
+pub fn rows(output: &Output) -> Result<Vec<Value>> {
     serde_json::from_str(&output.stdout).with_context(|| format!("not JSON: {output:?}"))
 }
 
@@ -85,35 +84,6 @@ pub async fn submit_prints_what_became_of_each_task(case: Case) -> Result<()> {
     let wrong = run(&site.farm, "wrong", &["submit", "--nonsense"]).await?;
     ensure!(wrong.code == Some(2) && wrong.stdout.is_empty(), "{wrong:?}");
     Ok(())
-}
-
-async fn checked(site: &Site) -> Result<(Output, Vec<Value>)> {
-    let output = run(&site.farm, "check", &["check", "-o", "json"]).await?;
-    let rows = rows(&output)?;
-    Ok((output, rows))
-}
-
-pub async fn check_passes_under_the_shipped_role(case: Case) -> Result<()> {
-    let site = site(&case, Plan::default()).await?;
-    let (output, rows) = checked(&site).await?;
-    let failed: Vec<_> = rows.iter().filter(|row| row["result"] == json!("fail")).collect();
-    ensure!(output.code == Some(0) && failed.is_empty(), "{failed:?} {output:?}");
-    let dry_runs = rows.iter().filter(|row| row["what"].to_string().contains("dry run"));
-    ensure!(dry_runs.count() == 2, "{rows:?}");
-    ensure!(site.jobs().await?.is_empty(), "it has made a Job");
-    Ok(())
-}
-
-pub async fn check_names_a_missing_right(case: Case) -> Result<()> {
-    let site = site(&case, Plan::default()).await?;
-    case.plane.apply_yaml_in(site.namespace.name(), &without("delete", "jobs")?).await?;
-    eventually("the right is missed", SOON, || async {
-        let (output, rows) = checked(&site).await?;
-        let failed: Vec<_> = rows.iter().filter(|row| row["result"] == json!("fail")).collect();
-        let named = matches!(failed[..], [row] if row["detail"].to_string().contains("delete"));
-        Ok(Seen::when(output.code == Some(1) && named, || format!("{failed:?}")))
-    })
-    .await
 }
 
 pub async fn render_and_queue_keep_their_streams_apart(case: Case) -> Result<()> {

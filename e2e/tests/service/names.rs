@@ -20,7 +20,7 @@ pub async fn odd_job_types_get_valid_and_distinct_labels(case: Case) -> Result<(
     job_types.push(format!("_{}-", "a".repeat(70)));
     job_types.extend([format!("{shared}1"), format!("{shared}2")]);
     let site = site(&case, Plan { job_types: job_types.clone(), ..Plan::default() }).await?;
-    let url = "gs://uworker-input/o";
+    let url = "https://storage.googleapis.com/uworker-input/o";
     let commands = ["fuzz", "corpus_pruning"];
     let pairs: Vec<_> =
         job_types.iter().flat_map(|job| commands.map(|command| (command, job))).collect();

@@ -115,10 +115,16 @@ pub async fn a_missing_right_costs_one_create_a_period(case: Case) -> Result<()>
 /// Whoever runs `katabatch run` in a terminal must be told why nothing is made.
 pub async fn a_missing_right_is_said_in_the_log(case: Case) -> Result<()> {
     let site = site(&case, Plan::default()).await?;
+    let process = site.run("run")?;
+    eventually("it is at work", SOON, || async {
+        let watches = site.proxy.count("watch", "pods");
+        Ok(Seen::when(watches > 0, || "it doesn't watch yet".into()))
+    })
+    .await?;
+    // Taken away only now: without it, it would not have started.
     case.plane.apply_yaml_in(site.namespace.name(), &without("create", "jobs")?).await?;
     until_decided(&site, &case.plane, false).await?;
     site.farm.fill(2).await?;
-    let process = site.run("run")?;
     until_creates(&site, 2).await?;
     process.terminate()?;
     let ended = process.end(SOON).await?;

@@ -4,46 +4,19 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use katabatch::backend::kubernetes::preflight::PERMISSIONS;
 use katabatch_e2e::eventually::Seen;
 use katabatch_e2e::farm::{JOB_TYPE, Plan, input, message};
 use katabatch_e2e::proxy::{Action, Rule};
-use katabatch_e2e::site::rbac;
+pub use katabatch_e2e::rbac::without;
+use katabatch_e2e::rbac::{documents, texts};
 use katabatch_e2e::{Case, eventually};
 use kube::api::PostParams;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{SOON, site};
-
-fn documents() -> Result<Vec<Value>> {
-    serde_saphyr::from_multiple(&rbac()?).map_err(|error| anyhow!("rbac.yaml isn't YAML: {error}"))
-}
-
-fn texts(value: &Value) -> impl Iterator<Item = &str> {
-    value.as_array().into_iter().flatten().filter_map(Value::as_str)
-}
-
-/// The manifests less one right.
-pub fn without(verb: &str, resource: &str) -> Result<String> {
-    let mut documents = documents()?;
-    let mut removed = 0;
-    for document in &mut documents {
-        let rules = document.get_mut("rules").and_then(Value::as_array_mut);
-        for rule in rules.into_iter().flatten() {
-            let applies = texts(&rule["resources"]).any(|of| of == resource);
-            if let Some(verbs) = rule["verbs"].as_array_mut().filter(|_| applies) {
-                let before = verbs.len();
-                verbs.retain(|of| of != verb);
-                removed += before - verbs.len();
-            }
-        }
-    }
-    ensure!(removed == 1, "the Role has no right to {verb} {resource}");
-    let texts: Vec<_> = documents.iter().map(Value::to_string).collect();
-    Ok(texts.join("\n---\n"))
-}
 
 /// Every (verb, resource) that the Role grants.
 fn granted() -> Result<BTreeSet<(String, String)>> {

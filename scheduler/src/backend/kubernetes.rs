@@ -8,6 +8,8 @@
 mod accounts;
 mod acks;
 pub mod api;
+mod bearer;
+pub mod calls;
 mod classify;
 pub mod client;
 pub mod connect;
@@ -15,21 +17,27 @@ mod entry;
 pub mod facts;
 #[cfg(any(test, feature = "sim"))]
 pub mod fake;
-mod fatal;
+mod gauges;
 mod janitor;
 mod leader;
 mod ledger;
 #[cfg(test)]
 mod ledger_model;
+mod lookup;
 mod observe;
 mod owner;
+pub mod place;
 mod pod_history;
 pub mod preflight;
+pub mod records;
 mod room;
+mod select;
+mod settings;
 mod settle;
 mod sinks;
 mod slots;
 mod submit;
+pub mod successive;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -38,7 +46,6 @@ mod window;
 mod wire;
 mod workloads;
 
-use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,60 +56,32 @@ use futures::future::join_all;
 use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+pub use self::accounts::Grants;
 use self::accounts::{AccountError, Accounts, account_unread};
 use self::api::{ApiError, ClusterApi, JobFacts, PodFacts};
-use self::facts::WorkPod;
-pub use self::fatal::Fatal;
 use self::janitor::{Janitor, SharedAcks};
 use self::leader::Leader;
+use self::lookup::Lookup;
 use self::observe::Observe;
 use self::owner::Claim;
+use self::records::ConfigMapRecords;
 use self::room::Rooms;
+pub use self::settings::{Fatal, Settings};
 use self::sinks::{JobSink, PodSink};
 use self::slots::Slots;
 use self::submit::{LANDING, Submitter};
 use self::window::Window;
 use self::workloads::Workloads;
-use super::{Backend, EndObserver};
+use super::Backend;
 use crate::clock::Clock;
 use crate::domain::name::{Attempt, BackendName, TaskHash};
 use crate::domain::outcome::{Deferral, HoldKind, Outcome, Scope};
 use crate::domain::room::Room;
-use crate::domain::task::{Task, WorkloadKey};
+use crate::domain::task::Task;
 use crate::domain::workload::Workload;
-use crate::domain::workload_now::WorkloadNow;
-use crate::render::{CheckedJob, Policy, Target, Templates};
-
-/// What a Kubernetes backend is configured with.
-pub struct Settings {
-    /// The backend's configured name.
-    pub name: BackendName,
-    /// The namespace of its Jobs, which is this scheduler's alone.
-    pub namespace: String,
-    /// The scheduler's id, on its Jobs and in the namespace's owner record.
-    pub scheduler: String,
-    /// The pending limit until [`KubernetesBackend::set_pending_limit`] says another.
-    pub pending_limit_default: usize,
-    /// The cap on unfinished Jobs.
-    pub live_limit: Option<usize>,
-    /// The creation rate.
-    pub creates_per_second: Option<u32>,
-    /// The most creates at once.
-    pub window: usize,
-    /// How long a create may take: the API client's own bound. Under 3 s, so that a scheduler that
-    /// takes over waits no longer than that for its predecessor's last creates.
-    pub request_timeout: Duration,
-    /// How long a Job is kept after its end.
-    pub retain_finished: Duration,
-    /// The isolation policy.
-    pub policy: Policy,
-    /// The Job templates.
-    pub templates: Arc<Templates>,
-    /// How this process signs the leader's Lease: no other process ever signs so.
-    pub identity: String,
-    /// Seeds the spread of retries.
-    pub seed: u64,
-}
+use crate::leadership::Leadership;
+use crate::records::Records;
+use crate::render::{CheckedJob, Target};
 
 /// One namespace of one cluster.
 pub struct KubernetesBackend {
@@ -133,7 +112,8 @@ impl KubernetesBackend {
         let slots = Slots::new(window, Arc::clone(&clock));
         let acks = SharedAcks::new(&settings.scheduler);
         let (server, scheduler) = (Arc::clone(&api), &settings.scheduler);
-        let leader = Leader::new(server, Arc::clone(&clock), scheduler, &settings.identity);
+        let (ours, home) = (&settings.identity, settings.home);
+        let leader = Leader::new(server, Arc::clone(&clock), scheduler, ours, home);
         let target =
             Target { namespace: settings.namespace.clone(), scheduler: settings.scheduler.clone() };
         let strict = settings.policy.strict;
@@ -182,19 +162,15 @@ impl KubernetesBackend {
         self.rooms.with(|ledger| ledger.set_pending_limit(limit));
     }
 
-    /// Watches its Jobs to their end and tells `listener`; before [`run`](Self::run).
-    pub fn tell_ends(&self, listener: Arc<dyn EndObserver>) {
-        self.observe.tell(listener);
+    /// Who leads, by this namespace's Lease.
+    pub fn leadership(&self) -> Arc<dyn Leadership> {
+        Arc::clone(&self.leader) as Arc<dyn Leadership>
     }
 
-    /// What is there now of every workload; empty unless ends are told.
-    pub fn now(&self) -> BTreeMap<WorkloadKey, WorkloadNow> {
-        self.observe.now()
-    }
-
-    /// How many creates may be under way now.
-    pub fn window(&self) -> usize {
-        self.slots.size()
+    /// The scheduler's records, kept in this namespace; for whoever leads by its Lease.
+    pub fn records(&self) -> Arc<dyn Records> {
+        let (leader, api) = (Arc::clone(&self.leader), Arc::clone(&self.api));
+        Arc::new(ConfigMapRecords::led_by(leader, api, &self.scheduler))
     }
 
     /// Claims the namespace, leads, then watches, settles and tidies up, until `shutdown`.
@@ -271,20 +247,6 @@ impl KubernetesBackend {
         }
     }
 
-    /// Watches the Jobs to their end, where anybody hears of it.
-    async fn follow_ends(&self) -> &'static str {
-        if !self.observe.is_heard() {
-            return std::future::pending().await;
-        }
-        self.rooms.jobs_listed().await;
-        let (api, seed) = (Arc::clone(&self.api), self.seed.wrapping_add(2));
-        tokio::select! {
-            biased;
-            () = watch::follow::<WorkPod>(api, self.observe.as_ref(), seed) => "watch of work",
-            () = self.observe.run() => "observer of ends",
-        }
-    }
-
     /// Claims the namespace, for as long as it takes.
     async fn claim(&self) -> Result<(), Fatal> {
         let claim = || async {
@@ -338,6 +300,11 @@ impl KubernetesBackend {
         }
     }
 
+    fn lookup(&self) -> Lookup<'_> {
+        let Self { api, leader, rooms, acks, .. } = self;
+        Lookup { api: api.as_ref(), leader, rooms, acks }
+    }
+
     async fn submit_one(&self, workload: &Workload, checked: &CheckedJob, task: &Task) -> Outcome {
         let name = task.job_name();
         let body = || checked.fill(task, Attempt::FIRST).to_body();
@@ -379,11 +346,15 @@ impl Backend for KubernetesBackend {
     }
 
     async fn has(&self, task: &Task) -> Result<bool, Deferral> {
-        let soon = Duration::from_secs(10);
-        match self.api.get_job(task.job_name().as_str()).await {
-            Ok(job) => Ok(job.is_some_and(|job| job.task == Some(task.hash))),
-            Err(error) => Err(Deferral::new(Scope::Task, HoldKind::BackendFailed, error, soon)),
-        }
+        self.lookup().has(task).await
+    }
+
+    fn knows(&self, task: &Task) -> Option<bool> {
+        self.lookup().knows(task)
+    }
+
+    async fn clear(&self) -> Result<usize, Deferral> {
+        self.lookup().clear(&self.scheduler).await
     }
 
     fn acked(&self, tasks: &[TaskHash]) {

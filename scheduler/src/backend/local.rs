@@ -202,6 +202,10 @@ impl Backend for LocalBackend {
         Ok(self.tasks.has(&task.hash))
     }
 
+    fn knows(&self, task: &Task) -> Option<bool> {
+        Some(self.tasks.has(&task.hash))
+    }
+
     fn acked(&self, tasks: &[TaskHash]) {
         self.tasks.acked(tasks);
     }

@@ -58,6 +58,8 @@ struct Memory {
     flights: BTreeMap<JobType, WeakShared<BoxFuture<'static, Answer>>>,
     /// When the source last failed, and why; `None` since it last answered.
     failure: Option<(Instant, CatalogError)>,
+    /// When the first of the failures in a row was.
+    failing_since: Option<Instant>,
     warned: Option<Instant>,
 }
 
@@ -93,6 +95,7 @@ impl Memory {
     /// Keeps what was answered, unless something newer is known, and forgets the oldest.
     fn keep(&mut self, found: &Entities, asked: Instant, most: usize) {
         self.failure = None;
+        self.failing_since = None;
         for (name, entities) in found {
             let newer = self.answers.get(name).is_some_and(|kept| kept.asked > asked);
             if !newer {
@@ -125,6 +128,12 @@ impl<C: Catalog + 'static> CachedCatalog<C> {
         &self.source
     }
 
+    /// For how long the source has failed each time; zero since it last answered.
+    pub fn stale_for(&self) -> Duration {
+        let since = self.memory().failing_since;
+        since.map_or(Duration::ZERO, |at| self.clock.mono().saturating_duration_since(at))
+    }
+
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -146,6 +155,7 @@ impl<C: Catalog + 'static> CachedCatalog<C> {
                 }
                 Err(error) => {
                     memory.failure = Some((clock.mono(), error.clone()));
+                    memory.failing_since.get_or_insert(clock.mono());
                     Err(error)
                 }
             }
@@ -211,7 +221,10 @@ impl<C: Catalog + 'static> CachedCatalog<C> {
             Err(_) => {
                 let late = format!("no answer within {} s", PATIENCE.as_secs());
                 let error = CatalogError(late);
-                self.memory().failure = Some((self.clock.mono(), error.clone()));
+                let now = self.clock.mono();
+                let mut memory = self.memory();
+                memory.failure = Some((now, error.clone()));
+                memory.failing_since.get_or_insert(now);
                 vec![Err(error)]
             }
         }

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 
 use super::entity::{Job, JobEntities, JobTemplate, OssFuzzProject};
 use super::{Catalog, CatalogError, Freshness};
+use crate::config::files::Files;
 use crate::config::watch::{Reload, Sources, Watched};
 use crate::domain::name::JobType;
 use crate::located::entities::{self, Entity, Fault};
@@ -182,11 +183,19 @@ pub struct FileCatalog {
 }
 
 impl FileCatalog {
-    /// Reads all of `files`; bad entities are kept as faults.
+    /// Reads all of `files` from the file system; bad entities are kept as faults.
     ///
     /// # Errors
     /// When a file can't be read, or nothing in it.
     pub fn open(files: Vec<PathBuf>) -> Result<Self, CatalogError> {
+        Self::open_in(Files::default(), files)
+    }
+
+    /// As [`open`](Self::open), from wherever `at` reads them.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_in(at: Files, files: Vec<PathBuf>) -> Result<Self, CatalogError> {
         let load = move |sources: &mut Sources| {
             let mut index = Index::default();
             for file in &files {
@@ -195,7 +204,7 @@ impl FileCatalog {
             }
             Ok(index)
         };
-        let watched = Watched::open(load).map_err(CatalogError)?;
+        let watched = Watched::open_in(at, load).map_err(CatalogError)?;
         Ok(Self { watched: Arc::new(watched) })
     }
 
@@ -204,8 +213,8 @@ impl FileCatalog {
         self.watched.get()
     }
 
-    /// Looks at the files, and reads them again if they changed: for a timer. Touches the file
-    /// system.
+    /// Looks at the files, and reads them again if they changed: for a timer. Waits for the file
+    /// system, or what else has them.
     pub fn poll(&self) -> Reload {
         self.watched.poll()
     }

@@ -1,6 +1,7 @@
 //! `katabatch flags`: the farm's feature flags, to look at and to change, wherever they are.
 //!
-//! Who changed what is said on stderr in one line, for whoever collects it.
+//! Who changed what is said on stderr in one line, for whoever collects it, and kept in the audit log
+//! beside the scheduler's controls.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,8 +10,11 @@ use anyhow::anyhow;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::controls::keep_audit;
 use super::output::{Exit, Format, Row, after_printing, print_rows};
+use super::person::person;
 use crate::clock::{Clock, SystemClock};
+use crate::controls::audit::Entry;
 use crate::flags::change::{Change, ChangeError};
 use crate::flags::store::Changed;
 use crate::flags::{Flag, FlagSource};
@@ -72,12 +76,13 @@ struct FlagRow {
     enabled: bool,
     value: Option<f64>,
     string_value: Option<String>,
+    description: Option<String>,
 }
 
 impl FlagRow {
     fn of(name: &str, flag: &Flag) -> Self {
-        let Flag { enabled, value, string_value } = flag.clone();
-        Self { name: name.to_owned(), enabled, value, string_value }
+        let Flag { enabled, value, string_value, description, integer: _ } = flag.clone();
+        Self { name: name.to_owned(), enabled, value, string_value, description }
     }
 }
 
@@ -86,11 +91,18 @@ fn shown(value: Option<f64>) -> String {
 }
 
 impl Row for FlagRow {
-    const HEADINGS: &'static [&'static str] = &["FLAG", "ENABLED", "VALUE", "STRING"];
+    const HEADINGS: &'static [&'static str] =
+        &["FLAG", "ENABLED", "VALUE", "STRING", "DESCRIPTION"];
 
     fn cells(&self) -> Vec<String> {
-        let text = self.string_value.clone().unwrap_or_default();
-        vec![self.name.clone(), self.enabled.to_string(), shown(self.value), text]
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        vec![
+            self.name.clone(),
+            self.enabled.to_string(),
+            shown(self.value),
+            text(&self.string_value),
+            text(&self.description),
+        ]
     }
 }
 
@@ -142,9 +154,15 @@ pub async fn run(config: &Path, args: FlagsArgs) -> anyhow::Result<Exit> {
         }
         FlagsCommand::Set(args) => {
             let changed = store.set(&args.name, &change(&args)).await.map_err(with_hint)?;
-            let line = audit(SystemClock.wall(), &person(), &args.name, &changed);
+            let (now, who) = (SystemClock.wall(), person());
+            let line = audit(now, &who, &args.name, &changed);
             // stderr is gone: what was asked is done all the same.
             let _ = writeln!(err, "{line}");
+            let (what, detail) = (format!("set flag {}", args.name), before_and_after(&changed));
+            let entry = Entry { at: now, who, what, detail };
+            if let Err(error) = keep_audit(&loaded, &entry).await {
+                let _ = writeln!(err, "warning: the audit log could not be written: {error:#}");
+            }
             if !changed.after.enabled && args.enabled.is_none() {
                 let _ = writeln!(
                     err,
@@ -178,6 +196,11 @@ fn with_hint(error: ChangeError) -> anyhow::Error {
 
 /// The line that says who changed what: quoted, so that no name or text can forge another line.
 fn audit(now: Timestamp, person: &str, name: &str, changed: &Changed) -> String {
+    let (place, what) = (&changed.place, before_and_after(changed));
+    format!("audit: {now} {person:?} set flag {name:?} in {place:?}: {what}")
+}
+
+fn before_and_after(changed: &Changed) -> String {
     let text = |flag: &Flag| {
         format!(
             "enabled={} value={} string_value={:?}",
@@ -186,23 +209,8 @@ fn audit(now: Timestamp, person: &str, name: &str, changed: &Changed) -> String 
             flag.string_value.as_deref().unwrap_or_default(),
         )
     };
-    format!(
-        "audit: {now} {person:?} set flag {name:?} in {:?}: before ({}), after ({})",
-        changed.place,
-        changed.before.as_ref().map_or_else(|| "absent".to_owned(), text),
-        text(&changed.after),
-    )
-}
-
-/// The person at the keyboard, as far as the machine knows: the account of the process, and behind
-/// sudo the one that called it.
-fn person() -> String {
-    use nix::unistd::{Uid, User};
-    let uid = Uid::current();
-    let name = User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
-    let caller =
-        std::env::var("SUDO_USER").ok().filter(|caller| uid.is_root() && !caller.is_empty());
-    caller.map_or_else(|| name.clone(), |caller| format!("{caller} (as {name})"))
+    let before = changed.before.as_ref().map_or_else(|| "absent".to_owned(), text);
+    format!("before ({before}), after ({})", text(&changed.after))
 }
 
 #[cfg(test)]
@@ -211,8 +219,12 @@ mod tests {
 
     #[test]
     fn the_audit_line_says_who_changed_what_and_is_one_line_whatever_is_in_it() {
-        let flag =
-            |value, text: &str| Flag { enabled: true, value, string_value: Some(text.to_owned()) };
+        let flag = |value, text: &str| Flag {
+            enabled: true,
+            value,
+            string_value: Some(text.to_owned()),
+            ..Flag::default()
+        };
         let changed = Changed {
             before: Some(flag(Some(1.0), "a\nb")),
             after: flag(None, "audit: forged"),
@@ -231,7 +243,7 @@ mod tests {
 
     #[test]
     fn every_property_is_shown_before_and_after() {
-        let after = Flag { enabled: true, value: Some(0.5), string_value: None };
+        let after = Flag { enabled: true, value: Some(0.5), ..Flag::default() };
         let changed = Changed { before: None, after, place: String::new() };
         let rows = change_rows("w", &changed);
         let got: Vec<_> =

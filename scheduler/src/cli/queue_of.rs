@@ -19,7 +19,9 @@ pub async fn run(config: &Path, args: QueueArgs) -> anyhow::Result<Exit> {
     if let Some(path) = args.spool.clone() {
         return Ok(on_spool(&path, &args).await);
     }
-    match the_queue(config, args.queue.as_deref())?.source {
+    let queue = the_queue(config, args.queue.as_deref())?;
+    let version = queue.base_os_version;
+    match queue.source {
         QueueSource::Spool { path } => Ok(on_spool(&path, &args).await),
         QueueSource::PubSub { names, endpoint } => {
             let farm = service::load(config)?.get().farm.clone();
@@ -27,7 +29,9 @@ pub async fn run(config: &Path, args: QueueArgs) -> anyhow::Result<Exit> {
                 service::queues::reach(&names, endpoint.as_deref(), &farm).await?;
             let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
             let command = &args.command;
-            Ok(queue::subscription::run(&names, &channel, command, &mut out, &mut err).await)
+            let version = version.as_deref();
+            Ok(queue::subscription::run(&names, version, &channel, command, &mut out, &mut err)
+                .await)
         }
     }
 }

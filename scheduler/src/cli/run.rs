@@ -59,8 +59,12 @@ pub(super) fn rows(counts: &Counts) -> Vec<Count> {
 pub async fn run(config: &Path, args: RunArgs) -> anyhow::Result<Exit> {
     let options = Options { once: args.once, ledger: true, ..Options::default() };
     let service = Service::build(load(config)?, options).await?;
-    let tally = service.tally();
-    let ended = service.run(stop_on_signals()?).await?;
+    let (tally, stop) = (service.tally(), stop_on_signals()?);
+    match stop.run_until_cancelled(service.review_rights()).await {
+        Some(reviewed) => reviewed?,
+        None => return Ok(Exit::Done),
+    }
+    let ended = service.run(stop).await?;
     let counts = tally.read();
     let exit = match ended {
         Ended::Stopped | Ended::Drained => Exit::Done,

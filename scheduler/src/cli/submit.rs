@@ -13,9 +13,10 @@ use serde::Serialize;
 
 use super::output::{Exit, Format, Row, after_printing, print_rows};
 use super::run::stop_on_signals;
-use super::tasks::{TaskArgs, id_of};
+use super::tasks::TaskArgs;
 use crate::clock::{Clock, SystemClock};
 use crate::domain::outcome::Placed;
+use crate::domain::task::id_of;
 use crate::pipeline::tally::{Decision, Observer, Verdict};
 use crate::queue::memory::MemoryQueue;
 use crate::queue::spool::lines::line::parse;
@@ -75,6 +76,7 @@ impl Observer for Results {
         let (outcome, reason, detail) = match &decision.verdict {
             Verdict::Scheduled(Placed::Created) => ("scheduled", Some("created"), None),
             Verdict::Scheduled(Placed::AlreadyThere) => ("scheduled", Some("already_there"), None),
+            Verdict::Scheduled(Placed::Done) => ("scheduled", Some("done"), None),
             Verdict::Held(kind, detail) => ("deferred", Some(kind.label()), Some(detail.clone())),
             Verdict::Rejected(kind, detail) => {
                 ("rejected", Some(kind.label()), Some(detail.clone()))

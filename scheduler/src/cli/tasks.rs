@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::bail;
-use sha2::{Digest, Sha256};
 
-use crate::domain::input_url::InputUrl;
+use crate::domain::task::id_of;
 
 /// One task.
 #[derive(Debug, Clone, clap::Args)]
@@ -48,16 +47,4 @@ impl TaskArgs {
         let pairs = [("command", command.clone()), ("job", job.clone()), ("argument", url)];
         Ok((id, pairs.map(|(key, value)| (key.to_owned(), value)).into()))
     }
-}
-
-/// An id for a task that has none: of its command, job type and URL without the signature, so that
-/// submitting the same input again is the same task.
-pub fn id_of(command: &str, job: &str, url: &str) -> String {
-    let plain = InputUrl::parse(url).map_or_else(|_| url.to_owned(), |url| url.redacted());
-    let mut hasher = Sha256::new();
-    for part in [command, job, &plain] {
-        hasher.update((part.len() as u64).to_be_bytes());
-        hasher.update(part.as_bytes());
-    }
-    hex::encode(&hasher.finalize()[..16])
 }

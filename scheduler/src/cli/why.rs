@@ -41,8 +41,8 @@ pub struct WhyArgs {
 pub async fn run(config: &Path, args: WhyArgs) -> anyhow::Result<Exit> {
     let loaded = load(config)?.get();
     let mut err = std::io::stderr().lock();
-    let asked = match loaded.config.http {
-        Some(at) => ask(at, &args).await,
+    let asked = match &loaded.config.http {
+        Some(http) => ask(http.listen, &args).await,
         None => Err(anyhow::anyhow!("the configuration has no http.listen")),
     };
     let answer = match asked {

@@ -31,12 +31,25 @@ pub struct BackendConfig {
 pub enum BackendKind {
     /// A namespace of a Kubernetes cluster.
     Kubernetes {
-        /// `None`: `KUBECONFIG`, `~/.kube/config`, or the pod's own account.
+        /// `None`: see `backend::kubernetes::place`.
         kubeconfig: Option<PathBuf>,
         /// `None`: the kubeconfig's current context.
         context: Option<String>,
+        /// A GKE cluster, found by its name.
+        gke: Option<GkeConfig>,
+        /// The cluster that this process is a pod of.
+        in_cluster: bool,
         /// Where its Jobs are.
         namespace: String,
+        /// After this, the answer to a request counts as lost.
+        request_timeout: Duration,
+    },
+    /// Jobs of GCP Batch; all else about them is in the farm's `batch.yaml`.
+    GcpBatch {
+        /// The project; `None`: the farm's.
+        project: Option<String>,
+        /// Where Batch's API is; `http://` goes without credentials. `None`: Google's own.
+        endpoint: Option<String>,
         /// After this, the answer to a request counts as lost.
         request_timeout: Duration,
     },
@@ -49,6 +62,17 @@ pub enum BackendKind {
         /// The most tasks that run at once.
         jobs: usize,
     },
+}
+
+/// A GKE cluster; what is left out is project.yaml's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GkeConfig {
+    /// Its project's id. `None`: `K8S_PROJECT`.
+    pub project: Option<String>,
+    /// Its name. `None`: `cluster_name`.
+    pub cluster: Option<String>,
+    /// Its region or zone. `None`: wherever there is one of that name.
+    pub location: Option<String>,
 }
 
 /// A backend's share of the tasks.
@@ -82,7 +106,7 @@ pub(super) fn read(field: Option<Field<'_>>, base: &Path) -> Vec<BackendConfig> 
             name: "kubernetes".into(),
             kind: default_kubernetes(),
             weight: WeightConfig { flag: Some("k8s_jobs_frequency".into()), default: 1.0 },
-            limits: default_limits(true),
+            limits: default_limits(&default_kubernetes()),
             retain_finished: RETAIN_FINISHED,
             templates: None,
         }];
@@ -102,16 +126,20 @@ fn default_kubernetes() -> BackendKind {
     BackendKind::Kubernetes {
         kubeconfig: None,
         context: None,
+        gke: None,
+        in_cluster: false,
         // Where the farm's own cron jobs and upstream's Jobs are.
         namespace: "default".into(),
         request_timeout: Duration::from_secs(3),
     }
 }
 
-fn default_limits(kubernetes: bool) -> BackendLimits {
+fn default_limits(kind: &BackendKind) -> BackendLimits {
+    let kubernetes = matches!(kind, BackendKind::Kubernetes { .. });
     BackendLimits {
         pending_flag: kubernetes.then(|| "k8s_jobs_pending_limit".to_owned()),
-        pending: 1_000,
+        // Upstream has no limit for Batch but that of a region's queue: a hundred jobs of 999.
+        pending: if matches!(kind, BackendKind::GcpBatch { .. }) { 100_000 } else { 1_000 },
         live: None,
         creates_per_second: None,
         window: 32,
@@ -126,27 +154,32 @@ fn read_one(
 ) -> Option<BackendConfig> {
     let section = field.section()?;
     let name = unique_name(&section, seen, "backend");
-    let kind = match (section.get("kubernetes"), section.get("local")) {
-        (Some(kubernetes), None) => read_kubernetes(&kubernetes, base),
-        (None, Some(local)) => read_local(&local, base),
-        (None, None) => {
+    let kinds = ["kubernetes", "gcp_batch", "local"].map(|key| section.get(key));
+    let kind = match &kinds {
+        [Some(kubernetes), None, None] => read_kubernetes(kubernetes, base),
+        [None, Some(batch), None] => read_gcp_batch(batch),
+        [None, None, Some(local)] => read_local(local, base),
+        [None, None, None] => {
             field.fault(
                 "has no kind",
-                "write `kubernetes: {namespace: …}` or `local: {command: […]}`",
+                "write `kubernetes: {namespace: …}`, `gcp_batch:` or `local: {command: […]}`",
             );
             None
         }
-        (Some(_), Some(local)) => {
-            local.fault("is a second kind", "one backend is either kubernetes or local");
+        several => {
+            if let Some(second) = several.iter().flatten().nth(1) {
+                let hint = "one backend is either kubernetes, gcp_batch or local";
+                second.fault("is a second kind", hint);
+            }
             None
         }
     };
     let kind = kind.unwrap_or_else(default_kubernetes);
-    let kubernetes = matches!(kind, BackendKind::Kubernetes { .. });
+    refuse_idle(&section, &["retain_finished", "templates"], &kind);
     let backend = BackendConfig {
         name: name.unwrap_or_default().into(),
-        weight: read_weight(section.set("weight"), kubernetes, alone),
-        limits: read_limits(section.set("limits"), kubernetes),
+        weight: read_weight(section.set("weight"), &kind, alone),
+        limits: read_limits(section.set("limits"), &kind),
         retain_finished: section
             .get("retain_finished")
             .and_then(|f| f.duration())
@@ -163,15 +196,69 @@ fn read_kubernetes(field: &Field<'_>, base: &Path) -> Option<BackendKind> {
         return Some(default_kubernetes());
     }
     let section = field.section()?;
+    judge_cluster(&section);
     let namespace = section.get("namespace").and_then(|f| read_namespace(&f));
     let kind = BackendKind::Kubernetes {
         kubeconfig: section.set("kubeconfig").and_then(|f| path(&f, base)),
         context: section.set("context").and_then(|f| f.text()).map(str::to_owned),
+        gke: section.get("gke").and_then(|f| read_gke(&f)),
+        in_cluster: section.get("in_cluster").and_then(|f| f.boolean()).unwrap_or(false),
         namespace: namespace.unwrap_or_else(|| "default".into()),
         request_timeout: section
             .get("request_timeout")
             .and_then(|f| above_zero(&f))
             .unwrap_or(Duration::from_secs(3)),
+    };
+    section.finish();
+    Some(kind)
+}
+
+fn read_gke(field: &Field<'_>) -> Option<GkeConfig> {
+    if field.is_null() {
+        return Some(GkeConfig::default());
+    }
+    let section = field.section()?;
+    let text = |key| section.set(key).and_then(|f| f.text()).map(str::to_owned);
+    let gke = GkeConfig {
+        project: text("project"),
+        cluster: text("cluster"),
+        location: text("location"),
+    };
+    section.finish();
+    Some(gke)
+}
+
+/// One cluster, said in one way.
+fn judge_cluster(section: &Section<'_>) {
+    let ways = ["kubeconfig", "context", "gke", "in_cluster"];
+    let said: Vec<Field<'_>> = ways
+        .iter()
+        .filter(|way| **way != "context" || section.set("kubeconfig").is_none())
+        .filter_map(|way| section.set(way))
+        .collect();
+    if let [_, second, ..] = said.as_slice() {
+        second.fault("is a second cluster", "write one of kubeconfig, gke and in_cluster");
+    }
+}
+
+fn read_gcp_batch(field: &Field<'_>) -> Option<BackendKind> {
+    const TIMEOUT: Duration = Duration::from_secs(30);
+    if field.is_null() {
+        return Some(BackendKind::GcpBatch {
+            project: None,
+            endpoint: None,
+            request_timeout: TIMEOUT,
+        });
+    }
+    let section = field.section()?;
+    let text = |key| section.set(key).and_then(|f| f.text()).map(str::to_owned);
+    let kind = BackendKind::GcpBatch {
+        project: text("project"),
+        endpoint: text("endpoint"),
+        request_timeout: section
+            .get("request_timeout")
+            .and_then(|f| above_zero(&f))
+            .unwrap_or(TIMEOUT),
     };
     section.finish();
     Some(kind)
@@ -216,13 +303,17 @@ fn read_command(field: &Field<'_>, hint: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Upstream's kubernetes adapter has the weight 0.0 until its flag says otherwise; here that holds
-/// where there are several backends, and a backend that is alone gets everything.
-fn read_weight(field: Option<Field<'_>>, kubernetes: bool, alone: bool) -> WeightConfig {
-    let mut weight = WeightConfig {
-        flag: kubernetes.then(|| "k8s_jobs_frequency".to_owned()),
-        default: if alone { 1.0 } else { 0.0 },
+/// Upstream's kubernetes adapter has the weight 0.0 until its flag says otherwise, and the one of
+/// Batch 1.0; here that holds where there are several backends, and a backend that is alone gets
+/// everything.
+fn read_weight(field: Option<Field<'_>>, kind: &BackendKind, alone: bool) -> WeightConfig {
+    let (flag, default) = match kind {
+        BackendKind::Kubernetes { .. } => (Some("k8s_jobs_frequency"), 0.0),
+        BackendKind::GcpBatch { .. } => (Some("gcp_batch_jobs_frequency"), 1.0),
+        BackendKind::Local { .. } => (None, 0.0),
     };
+    let default = if alone { 1.0 } else { default };
+    let mut weight = WeightConfig { flag: flag.map(str::to_owned), default };
     let Some(section) = field.and_then(|f| f.section()) else { return weight };
     read_flag(&section, &mut weight.flag);
     if let Some(value) = section.get("default").and_then(|f| f.number(0.0..=1.0)) {
@@ -232,6 +323,14 @@ fn read_weight(field: Option<Field<'_>>, kubernetes: bool, alone: bool) -> Weigh
     weight
 }
 
+/// What is not for Batch: who sets it there expects what does not come.
+fn refuse_idle(section: &Section<'_>, keys: &[&'static str], kind: &BackendKind) {
+    if matches!(kind, BackendKind::GcpBatch { .. }) {
+        let said = keys.iter().filter_map(|key| section.set(key));
+        said.for_each(|field| field.fault("has no effect on gcp_batch", "take it out"));
+    }
+}
+
 /// `null` means that no flag counts.
 fn read_flag(section: &Section<'_>, flag: &mut Option<String>) {
     if let Some(field) = section.get("flag") {
@@ -239,9 +338,10 @@ fn read_flag(section: &Section<'_>, flag: &mut Option<String>) {
     }
 }
 
-fn read_limits(field: Option<Field<'_>>, kubernetes: bool) -> BackendLimits {
-    let mut limits = default_limits(kubernetes);
+fn read_limits(field: Option<Field<'_>>, kind: &BackendKind) -> BackendLimits {
+    let mut limits = default_limits(kind);
     let Some(section) = field.and_then(|f| f.section()) else { return limits };
+    refuse_idle(&section, &["creates_per_second", "window"], kind);
     if let Some(pending) = section.set("pending").and_then(|f| f.section()) {
         read_flag(&pending, &mut limits.pending_flag);
         if let Some(value) = pending.get("default").and_then(|f| f.whole(0..=1_000_000_usize)) {

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{above_zero, paths};
+use super::{above_zero, places};
 use crate::located::reading::{Field, Section};
 use crate::located::tree::Value;
 
 /// Where job types are looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CatalogConfig {
-    /// In entity files; at least one.
+    /// In entity files, of this machine or `gs://`; at least one.
     Files(Vec<PathBuf>),
     /// In Datastore.
     Datastore {
@@ -35,7 +35,7 @@ pub struct FlagsConfig {
 /// What flags are in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FlagsFrom {
-    /// Files; none at all means that no flag exists.
+    /// Files, of this machine or `gs://`; none at all means that no flag exists.
     Files(Vec<PathBuf>),
     /// Datastore.
     Datastore {
@@ -56,7 +56,7 @@ impl CatalogConfig {
         match (file, datastore) {
             (_, Some(datastore)) => read_catalog_datastore(&datastore),
             (Some(file), None) => {
-                let files = paths(&file, base);
+                let files = places(&file, base);
                 if names_none(&file) {
                     let hint = "name one, or leave the key out for entities.yaml";
                     file.fault("names no file", hint);
@@ -102,7 +102,7 @@ impl FlagsConfig {
         not_both(&section, &file, &datastore);
         let source = match datastore {
             Some(field) => FlagsFrom::Datastore { project: read_flags_datastore(&field) },
-            None => FlagsFrom::Files(file.map(|f| paths(&f, base)).unwrap_or_default()),
+            None => FlagsFrom::Files(file.map(|f| places(&f, base)).unwrap_or_default()),
         };
         let max_age = section.get("max_age").and_then(|f| above_zero(&f)).unwrap_or(MAX_AGE);
         section.finish();
@@ -168,6 +168,11 @@ mod tests {
             &CatalogConfig::Files(files(&["a", "b"])),
             &FlagsFrom::Files(files(&["c"])),
         );
+        check(
+            "catalog: {file: [gs://b/x/e.jsonl, a]}\nflags: {file: gs://b/f.yaml}\n",
+            &CatalogConfig::Files(vec!["gs://b/x/e.jsonl".into(), "/c/a".into()]),
+            &FlagsFrom::Files(vec!["gs://b/f.yaml".into()]),
+        );
         check("catalog: {datastore: {}}\n", &datastore(None, minutes(1), minutes(60)), &none);
         check(
             "catalog: {datastore: }\nflags: {datastore: }\n",
@@ -190,6 +195,10 @@ mod tests {
             ("catalog: {datastore: {max_stale: 5s}}", "max_stale: is less than `cache`"),
             ("catalog: {datastore: {proejct: x}}", "did you mean `project`?"),
             ("catalog: {file: []}", "catalog.file: names no file"),
+            ("catalog: {file: gs://b}", "`gs://b` names nothing in Cloud Storage"),
+            ("flags: {file: [gs:///o]}", "`gs:///o` names nothing in Cloud Storage"),
+            ("clusterfuzz: {config_dir: 'gs://'}", "write gs://BUCKET or gs://BUCKET/FOLDER"),
+            ("queues: [{name: a, spool: {path: gs://b/s}}]", "can't be in Cloud Storage"),
             ("flags: {datastore: 5}", "flags.datastore: is the number 5"),
         ] {
             let errors = parse(text).expect_err(text);

@@ -42,6 +42,11 @@ impl Profiles {
         profile
     }
 
+    /// The commands that have settings of their own.
+    pub fn commands(&self) -> impl Iterator<Item = &str> {
+        self.commands.keys().map(String::as_str)
+    }
+
     pub(super) fn read(field: Option<Field<'_>>, exceptions: Vec<WorkloadPattern>) -> Self {
         let mut profiles = Self {
             base: Profile::default(),

@@ -50,7 +50,7 @@ fn all_problems_of_a_file_come_at_once_with_line_key_and_hint() {
             "k.yaml:6: queues[0].ack: `on_completed` is not yet supported; write on_created",
             "k.yaml:7: queues[1].name: `main` is the name of the queue on line 4 too; give every queue a name of its own",
             "k.yaml:7: queues[1]: has no source; write `spool: {path: spool.sqlite}` or `pubsub: {subscription: …}`",
-            "k.yaml:9: backends[0]: has no kind; write `kubernetes: {namespace: …}` or `local: {command: […]}`",
+            "k.yaml:9: backends[0]: has no kind; write `kubernetes: {namespace: …}`, `gcp_batch:` or `local: {command: […]}`",
             "k.yaml:10: backends[0].kubernets: is not a known key; did you mean `kubernetes`?",
             "k.yaml:11: backends[1].name: `Laptop` is no backend name; write at most 63 lower-case letters, digits and `-`",
             "k.yaml:12: backends[1].local.command: is empty; write the program and its arguments as a list: [worker, --flag]",
@@ -60,6 +60,46 @@ fn all_problems_of_a_file_come_at_once_with_line_key_and_hint() {
             "k.yaml:15: http.listen: `localhost` is not an address; write one such as 127.0.0.1:8090",
         ],
     );
+}
+
+#[test]
+fn a_cluster_is_said_in_one_way() {
+    let backend = |cluster: &str| {
+        let head = "apiVersion: katabatch.dev/v1alpha1\nbackends:\n- name: a\n  kubernetes: ";
+        format!("{head}{{{cluster}}}\n")
+    };
+    for fine in ["kubeconfig: k, context: c", "context: c", "gke: {}", "in_cluster: true", ""] {
+        parse(&backend(fine)).expect("one cluster");
+    }
+    for (two, second) in [
+        ("kubeconfig: k, gke: {}", "gke"),
+        ("context: c, gke: {location: x}", "gke"),
+        ("gke: {}, in_cluster: true", "in_cluster"),
+    ] {
+        let said = format!(
+            "k.yaml:4: backends[0].kubernetes.{second}: is a second cluster; write one of \
+             kubeconfig, gke and in_cluster"
+        );
+        check(&backend(two), &[&said]);
+    }
+}
+
+#[test]
+fn what_has_no_effect_on_batch_is_refused() {
+    let batch = |more: &str| {
+        let head = "apiVersion: katabatch.dev/v1alpha1\nbackends:\n- name: a\n  gcp_batch: {}\n";
+        format!("{head}{more}\n")
+    };
+    parse(&batch("  limits: {pending: {default: 5}, live: 9}")).expect("fine");
+    for (more, key) in [
+        ("  limits: {creates_per_second: 5}", "limits.creates_per_second"),
+        ("  limits: {window: 5}", "limits.window"),
+        ("  retain_finished: 1h", "retain_finished"),
+        ("  templates: t", "templates"),
+    ] {
+        let said = format!("k.yaml:5: backends[0].{key}: has no effect on gcp_batch; take it out");
+        check(&batch(more), &[&said]);
+    }
 }
 
 #[test]
@@ -84,7 +124,8 @@ fn with_several_backends_a_weight_is_upstreams_unless_it_is_set() {
     let config = parse(
         "apiVersion: katabatch.dev/v1alpha1\nbackends:\n\
          - {name: a, kubernetes: {namespace: x}}\n\
-         - {name: b, local: {command: [w]}, weight: {default: 1}, limits: {pending: {default: 10}}}\n",
+         - {name: b, local: {command: [w]}, weight: {default: 1}, limits: {pending: {default: 10}}}\n\
+         - {name: c, gcp_batch: }\n",
     )
     .expect("a configuration");
     let weights: Vec<_> = config.backends.iter().map(|b| b.weight.clone()).collect();
@@ -93,9 +134,11 @@ fn with_several_backends_a_weight_is_upstreams_unless_it_is_set() {
         [
             WeightConfig { flag: Some("k8s_jobs_frequency".into()), default: 0.0 },
             WeightConfig { flag: None, default: 1.0 },
+            WeightConfig { flag: Some("gcp_batch_jobs_frequency".into()), default: 1.0 },
         ]
     );
-    assert_eq!(config.backends.get(1).map(|b| b.limits.pending), Some(10));
+    let pending: Vec<_> = config.backends.iter().map(|b| b.limits.pending).collect();
+    assert_eq!(pending, [1_000, 10, 100_000]);
 }
 
 /// The example is the reference of all settings: it loads, and no key of the schema is left out.
@@ -168,4 +211,28 @@ fn a_change_of_any_file_that_was_read_is_a_new_state_and_a_broken_one_is_not() {
     assert_eq!(watched.get().cluster_name, "two");
     write("one/batch/batch.yaml", "mapping: {}\n");
     assert_eq!(watched.poll(), watch::Reload::Unchanged);
+}
+
+#[test]
+fn routes_and_home_name_backends_that_are_there() {
+    let backends = "apiVersion: katabatch.dev/v1alpha1\nbackends:\n\
+                    - {name: here, local: {command: [w]}}\n- {name: a, kubernetes: {namespace: x}}\n\
+                    - {name: b, kubernetes: {namespace: y}}\n";
+    let home =
+        |more: &str| parse(&format!("{backends}{more}")).map(|c| c.home.map(|h| h.to_string()));
+    assert_eq!(home("").expect("read").as_deref(), Some("a"), "the first cluster");
+    assert_eq!(home("home: b\n").expect("read").as_deref(), Some("b"));
+    check(
+        &format!("{backends}home: here\n"),
+        &["k.yaml:6: home: backend `here` is no Kubernetes namespace; name one that is, or leave \
+           the key out"],
+    );
+    check(
+        &format!("{backends}routes:\n- {{job_types: [x], backends: [c]}}\n- {{backends: [a]}}\n"),
+        &[
+            "k.yaml:7: routes[0].backends[0]: no backend is called `c`; there are here, a, b",
+            "k.yaml:8: routes[1]: says of no task that it is about it; give job_types, platforms \
+             or labels",
+        ],
+    );
 }

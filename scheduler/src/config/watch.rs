@@ -3,7 +3,7 @@
 //! Files are polled and compared by content, so that editors, copies and the symlink swaps of a
 //! mounted ConfigMap all count alike, and nothing depends on inotify or a file system's clock.
 //! Which files matter is found out by loading: each file read through [`Sources`] is watched from
-//! then on. When to poll is the caller's.
+//! then on. When to poll is the caller's; where a file lies is [`Files`]'.
 
 use std::fmt;
 use std::io;
@@ -13,9 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
+use super::files::{Files, text};
+
 /// The files that one load has read, and what they held.
 #[derive(Debug, Default)]
 pub struct Sources {
+    files: Files,
     seen: Vec<Seen>,
 }
 
@@ -31,19 +34,23 @@ fn digest(content: &io::Result<Vec<u8>>) -> Option<[u8; 32]> {
 }
 
 impl Sources {
+    /// None yet; `files` is where they are read.
+    pub fn of(files: &Files) -> Self {
+        Self { files: files.clone(), seen: Vec::new() }
+    }
+
     /// Reads a file as text, and remembers that it matters.
     ///
     /// # Errors
     /// As the file system says; it matters none the less.
     pub fn read(&mut self, path: &Path) -> io::Result<String> {
-        let bytes = std::fs::read(path);
+        let bytes = self.files.read(path);
         self.seen.push(Seen { path: path.to_owned(), digest: digest(&bytes) });
-        String::from_utf8(bytes?)
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
+        text(bytes?)
     }
 
     fn changed(&self) -> bool {
-        self.seen.iter().any(|seen| digest(&std::fs::read(&seen.path)) != seen.digest)
+        self.seen.iter().any(|seen| digest(&self.files.read(&seen.path)) != seen.digest)
     }
 }
 
@@ -62,6 +69,7 @@ type Load<T> = Box<dyn Fn(&mut Sources) -> Result<T, String> + Send + Sync>;
 
 /// A value that is loaded from files, and loaded again when they change.
 pub struct Watched<T> {
+    files: Files,
     load: Load<T>,
     current: watch::Sender<Arc<T>>,
     state: Mutex<State>,
@@ -73,16 +81,28 @@ struct State {
 }
 
 impl<T> Watched<T> {
-    /// Loads for the first time.
+    /// Loads for the first time, from the file system.
     ///
     /// # Errors
     /// As `load`: there is no last good state yet.
     pub fn open(
         load: impl Fn(&mut Sources) -> Result<T, String> + Send + Sync + 'static,
     ) -> Result<Self, String> {
-        let mut sources = Sources::default();
+        Self::open_in(Files::default(), load)
+    }
+
+    /// As [`open`](Self::open), from `files`.
+    ///
+    /// # Errors
+    /// As `load`.
+    pub fn open_in(
+        files: Files,
+        load: impl Fn(&mut Sources) -> Result<T, String> + Send + Sync + 'static,
+    ) -> Result<Self, String> {
+        let mut sources = Sources::of(&files);
         let value = load(&mut sources)?;
         Ok(Self {
+            files,
             load: Box::new(load),
             current: watch::Sender::new(Arc::new(value)),
             state: Mutex::new(State { sources, failure: None }),
@@ -111,7 +131,7 @@ impl<T> Watched<T> {
         if !state.sources.changed() {
             return Reload::Unchanged;
         }
-        let mut sources = Sources::default();
+        let mut sources = Sources::of(&self.files);
         let loaded = (self.load)(&mut sources);
         state.sources = sources;
         match loaded {
@@ -171,6 +191,25 @@ mod tests {
         std::fs::remove_file(&file).expect("removed");
         assert!(matches!(watched.poll(), Reload::Failed(_)));
         assert_eq!(*watched.get(), 2);
+    }
+
+    #[test]
+    fn a_remote_that_is_away_leaves_the_last_good_state_and_is_said_once() {
+        use crate::config::files::testing::InMemory;
+        let remote = Arc::new(InMemory::default());
+        remote.put("gs://b/n", "1");
+        let watched = Watched::open_in(Files::with(remote.clone()), |sources| {
+            sources.read(Path::new("gs://b/n")).map_err(|e| e.to_string())
+        });
+        let watched = watched.expect("a text");
+        remote.set_away(true);
+        assert_eq!(watched.poll(), Reload::Failed("the remote is away".into()));
+        assert_eq!(watched.poll(), Reload::Unchanged);
+        assert_eq!((watched.get().as_str(), watched.failure().is_some()), ("1", true));
+        remote.put("gs://b/n", "2");
+        remote.set_away(false);
+        assert_eq!(watched.poll(), Reload::Reloaded);
+        assert_eq!((watched.get().as_str(), watched.failure()), ("2", None));
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub struct InputUrl {
     text: String,
     object: Option<ObjectRef>,
     validity: Option<Validity>,
+    is_path: bool,
 }
 
 /// Why a text is no input URL. Each is the message's own fault.
@@ -67,10 +68,15 @@ impl InputUrl {
             "https" | "http" | "gs" if url.host_str().is_none_or(str::is_empty) => {
                 Err(BadUrl::Unparsable("it names no host or bucket".into()))
             }
-            "https" | "http" | "gs" | "file" => Ok(Self {
+            scheme @ ("https" | "http" | "gs" | "file") => Ok(Self {
                 text: text.to_owned(),
                 object: object_of(text, &url),
-                validity: Validity::read(|name| parameter(&url, name)),
+                // What looks like a query in a path is part of the object's name.
+                validity: scheme
+                    .starts_with("http")
+                    .then(|| Validity::read(|name| parameter(&url, name)))
+                    .flatten(),
+                is_path: scheme == "gs",
             }),
             other => Err(BadUrl::Scheme(other.chars().take(32).collect())),
         }
@@ -98,6 +104,12 @@ impl InputUrl {
     /// endpoints"). The query does not matter, nor does how the name is percent-encoded.
     pub fn object(&self) -> Option<&ObjectRef> {
         self.object.as_ref()
+    }
+
+    /// The object of a `gs://` path, which is no credential: a worker needs a signed URL in its
+    /// place. `None` for all URLs.
+    pub fn path(&self) -> Option<&ObjectRef> {
+        self.object.as_ref().filter(|_| self.is_path)
     }
 
     /// When it is good, if it is signed.
@@ -129,7 +141,12 @@ fn object_of(text: &str, url: &Url) -> Option<ObjectRef> {
 fn parameter(url: &Url, name: &str) -> Option<String> {
     // Only the asked-for value is decoded: a signature is long, and nobody asks for it.
     let pairs = url.query()?.split('&').filter_map(|pair| pair.split_once('='));
-    let (_, value) = pairs.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?;
+    let is_named = |key: &str| {
+        key.eq_ignore_ascii_case(name)
+            || key.contains('%')
+                && percent_decode_str(key).decode_utf8_lossy().eq_ignore_ascii_case(name)
+    };
+    let (_, value) = pairs.into_iter().find(|(key, _)| is_named(key))?;
     Some(percent_decode_str(value).decode_utf8_lossy().into_owned())
 }
 
@@ -164,6 +181,18 @@ mod tests {
         assert_eq!(object("https://b.storage.googleapis.com/dir/o"), expect);
         assert_eq!(object("https://example.com/b/dir/o"), None);
         assert_eq!(object("https://storage.googleapis.com/b"), None);
+    }
+
+    #[test]
+    fn a_path_is_no_credential_whatever_its_objects_name_looks_like() {
+        let url = InputUrl::parse("gs://b/o?X-Goog-Date=20260301T000000Z&X-Goog-Expires=1");
+        let url = url.expect("a URL");
+        assert_eq!(url.validity(), None);
+        let name = url.path().map(|object| object.object.clone()).unwrap_or_default();
+        assert_eq!(name, b"o?X-Goog-Date=20260301T000000Z&X-Goog-Expires=1");
+        for text in ["https://storage.googleapis.com/b/o", "file:///b/o", "gs://b"] {
+            assert_eq!(InputUrl::parse(text).expect("a URL").path(), None, "{text}");
+        }
     }
 
     #[test]

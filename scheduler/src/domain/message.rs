@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::input_url::{BadUrl, InputUrl};
+use super::redact::redact;
 use super::task::{Task, WorkloadKey};
 
 /// The longest command or job type, in bytes: what a Datastore key's name may have.
@@ -74,6 +75,10 @@ pub fn decode(
             format!("is {} bytes long; the most is {MAX_NAME}", value.len())
         } else if value.trim().is_empty() {
             return Err(BadMessage::Missing(name));
+        } else if redact(value) != value {
+            // As when two attributes stand in each other's place. Names go into labels, annotations
+            // and look-ups, where nothing takes a credential out.
+            "holds a URL or a credential where a name belongs".to_owned()
         } else {
             return Ok(value.to_owned());
         };
@@ -153,6 +158,11 @@ mod tests {
             (("eta", "soon"), "attribute `eta` is not a number of Unix seconds"),
             (("eta", "nan"), "attribute `eta` is not a number of Unix seconds"),
             (("job", "a\0b"), "attribute `job` contains a NUL byte"),
+            (("job", URL), "attribute `job` holds a URL or a credential where a name belongs"),
+            (
+                ("command", "x-goog-signature=SECRET"),
+                "attribute `command` holds a URL or a credential where a name belongs",
+            ),
             (
                 ("argument", "ftp://x/SECRET"),
                 "attribute `argument` scheme `ftp` is not one of https, http, gs, file",

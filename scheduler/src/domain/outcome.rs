@@ -11,7 +11,7 @@ use super::redact::redact;
 /// What a backend, or a stage before it, made of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The task's Job is confirmed: its message may be acked.
+    /// The task's Job is confirmed, or its output: its message may be acked.
     Scheduled(Placed),
     /// Not now; the message is held and the task tried again.
     Deferred(Deferral),
@@ -19,13 +19,15 @@ pub enum Outcome {
     Rejected(Rejection),
 }
 
-/// How a scheduled task's Job came to be there.
+/// How a scheduled task's Job came to be there, or why none is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placed {
     /// This submission made it.
     Created,
     /// It was there already, provably ours.
     AlreadyThere,
+    /// The task's output is there: it has run before, and no Job is made or needed.
+    Done,
 }
 
 /// How much a deferral stops.
@@ -116,6 +118,11 @@ kinds! {
         NamespaceGone = "namespace_gone",
         /// Credentials were refused, a refresh included: pages.
         Unauthenticated = "unauthenticated",
+        /// Cloud Storage or IAM can't be asked: for an input's signature, or whether an output is
+        /// there.
+        StorageUnavailable = "storage_unavailable",
+        /// Cloud Storage can't serve what is configured, such as a bucket that isn't there: pages.
+        StorageRefused = "storage_refused",
         /// An admission webhook could not be called.
         WebhookFailed = "webhook_failed",
         /// The API server refuses this workload's Job (invalid, or denied by admission): pages.
@@ -140,8 +147,16 @@ kinds! {
         CatalogUnread = "catalog_unread",
         /// The weights leave this share of the tasks in the queue.
         WeightThrottle = "weight_throttle",
+        /// Every region that the workload may be in is full.
+        RegionsFull = "regions_full",
         /// No backend has a weight above zero.
         NoBackend = "no_backend",
+        /// Somebody has paused it.
+        Paused = "paused",
+        /// It is bound to backends of which none has a weight.
+        Bound = "bound",
+        /// It may have been created on another backend, which can't be asked now.
+        ElsewhereUnknown = "elsewhere_unknown",
         /// The job type belongs to Swarming.
         Swarming = "swarming",
         /// The input URL is not valid yet.
@@ -154,13 +169,14 @@ kinds! {
 }
 
 impl HoldKind {
-    /// Whether a person must act before it gets better: such a hold turns health red.
+    /// Whether a person must act before it gets better: health says so, and is red when it stops all.
     pub fn pages(self) -> bool {
         matches!(
             self,
             Self::Forbidden
                 | Self::NamespaceGone
                 | Self::Unauthenticated
+                | Self::StorageRefused
                 | Self::JobRefused
                 | Self::AmbiguousJobType
                 | Self::BadJobType
@@ -183,11 +199,14 @@ impl HoldKind {
             || matches!(
                 self,
                 Self::NotLeader
+                    | Self::RegionsFull
                     | Self::Throttled
                     | Self::BackendFailed
                     | Self::BeingDeleted
+                    | Self::StorageUnavailable
                     | Self::WebhookFailed
                     | Self::CatalogUnread
+                    | Self::ElsewhereUnknown
                     | Self::Panicked
             )
     }

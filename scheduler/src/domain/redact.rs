@@ -19,12 +19,15 @@ static USER_INFO: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r#"(?i)\b([a-z][a-z0-9+.-]*://)[^\s"'<>/?#@]*@"#).ok());
 static PARAMETER: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(
-        r#"(?i)((?:\b|%26|%3F)(?:x-goog-(?:signature|credential|security-token)|x-amz-(?:signature|credential|security-token)|googleaccessid|signature|sig|access_token|id_token|refresh_token|token|key))(=|%3D)(?:[^&%\s"'<>\\]|%[013-9a-f][0-9a-f]|%2[0-57-9a-f])+"#,
+        r#"(?i)((?:\b|%26|%3F|\\u0026)(?:x-goog-(?:signature|credential|security-token)|x-amz-(?:signature|credential|security-token)|googleaccessid|signature|sig|access_token|id_token|refresh_token|token|key))(=|%3D)(?:[^&%\s"'<>\\]|%[013-9a-f][0-9a-f]|%2[0-57-9a-f])+"#,
     )
     .ok()
 });
 static BEARER: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r#"(?i)\b(bearer|basic)\s+[a-z0-9._~+/=-]{8,}"#).ok());
+/// Tokens known by their look: of service accounts (JSON web tokens) and of Google.
+static TOKEN: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}|\bya29\.[\w.-]{8,}").ok());
 
 /// The most rounds: what one rule takes out can bring what another finds, at most that often.
 const ROUNDS: usize = 3;
@@ -44,11 +47,12 @@ pub fn redact(text: &str) -> Cow<'_, str> {
 }
 
 fn one_round(text: &str) -> Cow<'_, str> {
-    let rules: [(&LazyLock<Option<Regex>>, &str); 4] = [
+    let rules: [(&LazyLock<Option<Regex>>, &str); 5] = [
         (&URL_QUERY, "${1}${2}?REDACTED"),
         (&USER_INFO, "${1}"),
         (&PARAMETER, "${1}${2}REDACTED"),
         (&BEARER, "${1} REDACTED"),
+        (&TOKEN, REDACTED),
     ];
     let mut out = Cow::Borrowed(text);
     for (rule, with) in rules {
@@ -81,6 +85,8 @@ mod tests {
     fn a_bare_or_encoded_signature_parameter_goes() {
         check("X-Goog-Signature=deadbeef&x=1", "X-Goog-Signature=REDACTED&x=1");
         check("a%26X-Goog-Credential%3Dme%40x%26b", "a%26X-Goog-Credential%3DREDACTED%26b");
+        // As Go's JSON writes a URL whose query has a quote in it.
+        check(r"'b\u0026Signature=abc", r"'b\u0026Signature=REDACTED");
         check("q: x-goog-credential%3Dme%40x end", "q: x-goog-credential%3DREDACTED end");
     }
 
@@ -88,6 +94,11 @@ mod tests {
     fn authorization_headers_and_user_info_go() {
         check("authorization: Bearer abcdefgh12345", "authorization: Bearer REDACTED");
         check("https://me:pw@host/path", "https://host/path");
+        check(
+            "the token eyJhbGciOiJS.eyJpc3MiOiJr.c2lnbmF0dXJl has expired",
+            "the token REDACTED has expired",
+        );
+        check("sent ya29.a0AfH6SMBx-y_z", "sent REDACTED");
         let once = redact("Bearer abcdefgh~://me:pw@h/p?x").into_owned();
         assert!(!once.contains("pw"), "{once}");
         check(&once, &once);

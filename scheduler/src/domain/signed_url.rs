@@ -10,7 +10,9 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-/// How far this machine's clock and the signer's may be apart.
+/// How far this machine's clock and the signer's may be apart: a URL that becomes valid so soon is
+/// used. An expiry is taken as it stands: a URL that is refused here in its last minutes is no loss,
+/// as no task would end in them.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 
 /// When a signed URL is good.
@@ -36,19 +38,24 @@ pub enum Verdict {
 }
 
 impl Validity {
-    /// Reads `X-Goog-Date` and `X-Goog-Expires` (V4) or `Expires` (V2). `None`: the URL is not
-    /// signed, or its dates make no sense, which Cloud Storage itself will judge.
+    /// Reads `X-Goog-Date` and `X-Goog-Expires` (V4; with an HMAC key `X-Amz-…`) or `Expires` (V2).
+    /// `None`: the URL is not signed, or its dates make no sense, which Cloud Storage itself will
+    /// judge.
     ///
     /// `parameter` gives the value of a query parameter.
     pub fn read(parameter: impl Fn(&str) -> Option<String>) -> Option<Self> {
-        match (parameter("X-Goog-Date"), parameter("X-Goog-Expires")) {
-            (Some(date), Some(lifetime)) => {
+        let v4 = |scheme: &str| {
+            let date = parameter(&format!("X-{scheme}-Date"))?;
+            Some((date, parameter(&format!("X-{scheme}-Expires"))?))
+        };
+        match v4("Goog").or_else(|| v4("Amz")) {
+            Some((date, lifetime)) => {
                 let from = DateTime::strptime("%Y%m%dT%H%M%SZ", &date).ok()?;
                 let from = from.to_zoned(TimeZone::UTC).ok()?.timestamp();
                 let lifetime = SignedDuration::from_secs(lifetime.parse::<u32>().ok()?.into());
                 Some(Self { from: Some(from), until: from.checked_add(lifetime).ok()? })
             }
-            _ => {
+            None => {
                 let seconds: i64 = parameter("Expires")?.parse().ok()?;
                 Some(Self { from: None, until: Timestamp::from_second(seconds).ok()? })
             }
@@ -99,6 +106,30 @@ mod tests {
         assert_eq!(judge(SIGNED, "2026-02-28T23:57:00Z", 30), Some(Verdict::Usable));
         assert_eq!(judge(SIGNED, "2026-02-28T23:45:00Z", 30), Some(Verdict::NotYet(min(10))));
         assert_eq!(judge(SIGNED, "2026-03-01T01:00:00Z", 360), Some(Verdict::Usable));
+    }
+
+    #[test]
+    fn dates_are_read_however_their_names_are_spelt() {
+        for url in [
+            "https://b.storage.googleapis.com/o?x-goog-date=20260301T000000Z&x-goog-expires=60",
+            "https://h/o?X%2DGoog%2DDate=20260301T000000Z&X-Goog-Expires=60",
+            "https://h/o?X-Amz-Date=20260301T000000Z&X-Amz-Expires=60",
+            "https://h/o?Expires=1772323260&Signature=x",
+        ] {
+            let url = InputUrl::parse(url).expect("a URL");
+            let until = url.validity().map(|validity| validity.until.to_string());
+            assert_eq!(until.as_deref(), Some("2026-03-01T00:01:00Z"), "{url}");
+        }
+    }
+
+    #[test]
+    fn the_skew_is_tolerated_to_the_second_and_an_expiry_is_one() {
+        let seconds = Duration::from_secs;
+        assert_eq!(judge(SIGNED, "2026-02-28T23:55:00Z", 30), Some(Verdict::Usable));
+        assert_eq!(judge(SIGNED, "2026-02-28T23:54:59Z", 30), Some(Verdict::NotYet(seconds(1))));
+        assert_eq!(judge(SIGNED, "2026-03-01T23:30:00Z", 30), Some(Verdict::Usable));
+        assert_eq!(judge(SIGNED, "2026-03-01T23:30:01Z", 30), Some(Verdict::TooShort(seconds(1))));
+        assert_eq!(judge(SIGNED, "2026-03-02T00:00:00Z", 30), Some(Verdict::Dead(seconds(0))));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A task: one uworker-main run, decoded, with its identity.
 
 use jiff::Timestamp;
+use sha2::{Digest, Sha256};
 
 use super::input_url::InputUrl;
 use super::name::{Attempt, Command, JobName, JobType, Subject, TaskHash};
@@ -51,4 +52,16 @@ impl Task {
     pub fn job_name(&self) -> JobName {
         JobName::of(&self.hash, Attempt::FIRST)
     }
+}
+
+/// An id for a task that has none: of its command, job type and URL without the signature, so that
+/// submitting the same input again is the same task.
+pub fn id_of(command: &str, job: &str, url: &str) -> String {
+    let plain = InputUrl::parse(url).map_or_else(|_| url.to_owned(), |url| url.redacted());
+    let mut hasher = Sha256::new();
+    for part in [command, job, &plain] {
+        hasher.update((part.len() as u64).to_be_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hex::encode(&hasher.finalize()[..16])
 }

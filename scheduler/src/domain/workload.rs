@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::machines::Machines;
 use super::quantity::Quantity;
 use super::task::WorkloadKey;
 
@@ -36,6 +37,8 @@ pub struct Workload {
     pub disk_gb: Option<u64>,
     /// The settings of its Job.
     pub profile: Profile,
+    /// The VMs of its tasks, for a backend that makes some; `None` where no farm said.
+    pub machines: Option<Machines>,
 }
 
 /// Where untrusted work runs.

@@ -28,7 +28,10 @@ impl Change {
         }
         let mut flag = before.cloned().unwrap_or_default();
         flag.enabled = self.enabled.unwrap_or(flag.enabled);
-        flag.value = self.value.unwrap_or(flag.value);
+        if let Some(value) = self.value {
+            // Every store writes a number as a float, which ClusterFuzz wants.
+            (flag.value, flag.integer) = (value, false);
+        }
         if let Some(text) = &self.string_value {
             flag.string_value = Some(text.clone());
         }

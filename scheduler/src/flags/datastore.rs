@@ -81,10 +81,14 @@ impl FlagSource for DatastoreFlags {
 
 fn flag(entity: &Entity) -> Result<Flag, FlagsError> {
     let read = || {
+        let number = number_of(entity, "value")?;
         Ok(Flag {
             enabled: boolean_of(entity, "enabled")?.unwrap_or(false),
-            value: number_of(entity, "value")?,
+            value: number.map(|number| number.value),
+            integer: number.is_some_and(|number| number.integer),
             string_value: text_of(entity, "string_value")?,
+            // Nothing depends on it: whatever else it is, no flag fails for it.
+            description: text_of(entity, "description").unwrap_or_default(),
         })
     };
     read().map_err(|fault: String| FlagsError(fault))

@@ -1,7 +1,7 @@
 //! Flags from files: `FeatureFlag` entities in YAML or JSON lines, or a plain mapping of names.
 //!
-//! The files are read anew each time, as they are small; one that can't be read in full is an
-//! error, never fewer flags. Whether a number makes sense as a weight is for the gate to say.
+//! The files, of this machine or in Cloud Storage, are read anew each time, as they are small; one
+//! that can't be read in full is an error, never fewer flags. Whether a number makes sense as a weight is for the gate to say.
 
 mod edit;
 mod replace;
@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use super::change::{Change, ChangeError};
 use super::store::Changed;
 use super::{Flag, FlagSet, FlagSource, FlagsError};
+use crate::config::files::{Files, remote_address};
 use crate::located::entities::{Entity, Fault, documents, read};
 use crate::located::problem::nearest;
 use crate::located::tree::{Entry, Node, Value};
@@ -23,19 +24,26 @@ const KIND: &str = "FeatureFlag";
 /// Flags in files. Without any file there are no flags.
 #[derive(Debug, Clone)]
 pub struct FileFlags {
+    at: Files,
     files: Vec<PathBuf>,
 }
 
 impl FileFlags {
-    /// Flags from all of `files`; a flag that stands in several is the last one's.
+    /// Flags from all of `files` of the file system; a flag that stands in several is the last
+    /// one's.
     pub fn new(files: Vec<PathBuf>) -> Self {
-        Self { files }
+        Self::read_in(Files::default(), files)
     }
-}
 
-impl FileFlags {
+    /// As [`new`](Self::new), from wherever `at` reads them.
+    pub fn read_in(at: Files, files: Vec<PathBuf>) -> Self {
+        Self { at, files }
+    }
+
     /// Changes one flag where it stands last, or puts a new one into the last file; everything
-    /// else in the file stays as it is, to the byte. The file is replaced as a whole.
+    /// else in the file stays as it is, to the byte. The file is replaced as a whole, and not where
+    /// somebody else has changed it since it was read. Waits for the file system, or what else has
+    /// the file.
     ///
     /// # Errors
     /// [`ChangeError`]; the file is as it was then.
@@ -43,8 +51,7 @@ impl FileFlags {
         let mut all = FlagSet::default();
         let mut at = None;
         for file in &self.files {
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| FlagsError(format!("{}: {error}", file.display())))?;
+            let text = self.text(file)?;
             let flags = parse(file, &text)?;
             if at.is_none() || flags.0.contains_key(name) || !all.0.contains_key(name) {
                 at = Some((file, text));
@@ -58,23 +65,37 @@ impl FileFlags {
         let before = all.0.get(name).cloned();
         let after = change.apply(name, before.as_ref()).map_err(|error| error.with_near(&all))?;
         let edited = edit::edit(file, &text, name, change, &after)?;
-        replace::replace(file, &text, &edited)
-            .map_err(|error| ChangeError::Write(format!("{}: {error}", file.display())))?;
+        let replaced = match remote_address(file) {
+            None => replace::replace(file, &text, &edited),
+            Some(address) => self
+                .at
+                .remote(address)
+                .and_then(|remote| remote.replace(address, text.as_bytes(), edited.as_bytes())),
+        };
+        replaced.map_err(|error| ChangeError::Write(format!("{}: {error}", file.display())))?;
         Ok(Changed { before, after, place: file.display().to_string() })
+    }
+
+    fn all(&self) -> Result<FlagSet, FlagsError> {
+        let mut flags = FlagSet::default();
+        for file in &self.files {
+            flags.0.extend(parse(file, &self.text(file)?)?.0);
+        }
+        Ok(flags)
+    }
+
+    fn text(&self, file: &Path) -> Result<String, FlagsError> {
+        self.at.read_text(file).map_err(|error| FlagsError(format!("{}: {error}", file.display())))
     }
 }
 
 #[async_trait]
 impl FlagSource for FileFlags {
     async fn read(&self) -> Result<FlagSet, FlagsError> {
-        let mut flags = FlagSet::default();
-        for file in &self.files {
-            let text = tokio::fs::read_to_string(file)
-                .await
-                .map_err(|error| FlagsError(format!("{}: {error}", file.display())))?;
-            flags.0.extend(parse(file, &text)?.0);
-        }
-        Ok(flags)
+        // Off the threads that must not wait.
+        let flags = self.clone();
+        let read = tokio::task::spawn_blocking(move || flags.all()).await;
+        read.unwrap_or_else(|panic| Err(FlagsError(panic.to_string())))
     }
 }
 
@@ -143,10 +164,14 @@ fn name(entity: &Entity) -> Result<String, Fault> {
 }
 
 fn flag(entity: &Entity) -> Result<Flag, Fault> {
+    let number = entity.number("value")?;
     Ok(Flag {
         enabled: entity.boolean("enabled")?.unwrap_or(false),
-        value: entity.number("value")?,
+        value: number.map(|number| number.value),
+        integer: number.is_some_and(|number| number.integer),
         string_value: entity.text("string_value")?,
+        // Nothing depends on it: whatever else it is, no flag fails for it.
+        description: entity.text("description").unwrap_or_default(),
     })
 }
 
@@ -160,16 +185,21 @@ mod tests {
 
     #[test]
     fn an_integer_weight_is_a_number_in_every_form() {
-        let expect = Flag { enabled: true, value: Some(1.0), string_value: None };
-        for (name, text) in [
-            ("f.yaml", "w: {enabled: true, value: 1}"),
-            ("f.yaml", "w: {enabled: true, value: 1.0}"),
-            ("f.yaml", "- {kind: FeatureFlag, name: w, enabled: true, value: 1}\n- {kind: Job}"),
+        for (name, integer, text) in [
+            ("f.yaml", true, "w: {enabled: true, value: 1}"),
+            ("f.yaml", false, "w: {enabled: true, value: 1.0}"),
+            (
+                "f.yaml",
+                true,
+                "- {kind: FeatureFlag, name: w, enabled: true, value: 1}\n- {kind: Job}",
+            ),
             (
                 "f.jsonl",
+                true,
                 r#"{"key": {"path": [{"kind": "FeatureFlag", "name": "w"}]}, "properties": {"enabled": {"booleanValue": true}, "value": {"integerValue": "1"}, "string_value": {"nullValue": null}}}"#,
             ),
         ] {
+            let expect = Flag { enabled: true, value: Some(1.0), integer, ..Flag::default() };
             assert_eq!(flags(name, text).0.get("w"), Some(&expect), "{text}");
         }
     }
@@ -197,6 +227,25 @@ mod tests {
             let error = parse(Path::new("f.yaml"), text).expect_err(text).to_string();
             assert!(error.contains(expect), "{text}: {error}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_remote_file_is_read_and_changed_like_one_of_this_machine() {
+        use crate::config::files::testing::InMemory;
+        let remote = std::sync::Arc::new(InMemory::default());
+        remote.put("gs://b/f.yaml", "w: {enabled: true, value: 1} # mine\n");
+        let flags = FileFlags::read_in(Files::with(remote.clone()), vec!["gs://b/f.yaml".into()]);
+        let change = Change { value: Some(Some(0.5)), ..Change::default() };
+        let changed = flags.set("w", &change).expect("set");
+        assert_eq!(changed.before.and_then(|flag| flag.value), Some(1.0));
+        assert_eq!(changed.place, "gs://b/f.yaml");
+        let read = flags.read().await.expect("read");
+        assert_eq!(read.0.get("w").and_then(|flag| flag.value), Some(0.5));
+        remote.set_away(true);
+        assert_eq!(
+            flags.read().await.expect_err("away").to_string(),
+            "the flags can't be read: gs://b/f.yaml: the remote is away"
+        );
     }
 
     #[tokio::test]

@@ -34,7 +34,11 @@ impl FlagStore {
     /// [`ChangeError`] says why it was not changed.
     pub async fn set(&self, name: &str, change: &Change) -> Result<Changed, ChangeError> {
         match self {
-            Self::Files(files) => files.set(name, change),
+            Self::Files(files) => {
+                let (files, name, change) = (files.clone(), name.to_owned(), change.clone());
+                let set = tokio::task::spawn_blocking(move || files.set(&name, &change)).await;
+                set.unwrap_or_else(|panic| Err(ChangeError::Write(panic.to_string())))
+            }
             Self::Datastore(datastore) => {
                 let (before, after) = datastore.set(name, change).await?;
                 Ok(Changed { before, after, place: datastore.place() })

@@ -4,15 +4,22 @@
 //! A channel connects when it is first used and again whenever its connection broke, so opening
 //! one fails only on what is written wrong. It knows no API: the generated clients take a channel.
 
+mod named;
+
 use std::time::Duration;
 
-use gcloud_sdk::google_cloud_auth::credentials::anonymous;
-use gcloud_sdk::tonic::transport::{Channel as Bare, ClientTlsConfig, Endpoint as Transport};
-use gcloud_sdk::{GoogleAuthHeaders, GoogleAuthMiddleware, GoogleAuthMiddlewareLayer};
+use gcloud_sdk::tonic::transport::{ClientTlsConfig, Endpoint as Transport};
+use gcloud_sdk::{GoogleAuthHeaders, GoogleAuthMiddlewareLayer};
 use tower::Layer;
 
-/// A channel that adds credentials to each request. Cheap to clone; clones share the connection.
-pub type Channel = GoogleAuthMiddleware;
+use named::Named;
+
+use super::credentials::{Credentials, said};
+use crate::domain::redact::redact;
+
+/// A channel that adds credentials to each request, and its address to each error of the
+/// connection. Cheap to clone; clones share the connection.
+pub type Channel = <GoogleAuthMiddlewareLayer as Layer<Named>>::Service;
 
 /// The longest that a connection may take to come up.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -70,18 +77,22 @@ impl Endpoint {
     /// # Errors
     /// The address is none, or there are credentials that can't be read.
     pub async fn open(&self) -> Result<Channel, ChannelError> {
-        let bare = self.connect_lazily()?;
-        let headers = if self.is_authenticated() {
-            GoogleAuthHeaders::from_adc().await.map_err(|e| ChannelError::Credentials(text(&e)))?
+        let named = self.connect_lazily()?;
+        let credentials = if self.is_authenticated() {
+            Credentials::application_default(rand::random())
         } else {
-            GoogleAuthHeaders::from(anonymous::Builder::new().build())
+            Credentials::anonymous()
         };
+        if let Some(error) = credentials.broken() {
+            return Err(ChannelError::Credentials(error.to_string()));
+        }
+        let headers = GoogleAuthHeaders::from(credentials.for_library());
         let layer = GoogleAuthMiddlewareLayer::new(headers, None)
-            .map_err(|e| ChannelError::Credentials(text(&e)))?;
-        Ok(layer.layer(bare))
+            .map_err(|e| ChannelError::Credentials(redact(&said(&e)).into_owned()))?;
+        Ok(layer.layer(named))
     }
 
-    fn connect_lazily(&self) -> Result<Bare, ChannelError> {
+    fn connect_lazily(&self) -> Result<Named, ChannelError> {
         let wrong = || ChannelError::Address(self.url.clone());
         if !self.is_authenticated() && !self.url.starts_with("http://") {
             return Err(wrong());
@@ -90,8 +101,9 @@ impl Endpoint {
             .map_err(|_| wrong())?
             .connect_timeout(CONNECT_WITHIN)
             .tcp_nodelay(true);
+        let named = |transport: Transport| Named::new(transport.connect_lazy(), transport.uri());
         if !self.is_authenticated() {
-            return Ok(transport.connect_lazy());
+            return Ok(named(transport));
         }
         let transport = transport
             .http2_keep_alive_interval(PING_EVERY)
@@ -99,24 +111,13 @@ impl Endpoint {
             .keep_alive_while_idle(true)
             .tls_config(ClientTlsConfig::new().with_webpki_roots())
             .map_err(|_| wrong())?;
-        Ok(transport.connect_lazy())
+        Ok(named(transport))
     }
 }
 
 /// A setting that says something.
 fn given(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
-}
-
-/// An error with its causes, credentials taken out.
-fn text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    crate::domain::redact::redact(&text).into_owned()
 }
 
 #[cfg(test)]
@@ -147,6 +148,22 @@ mod tests {
             let error = opened.err().map(|error| error.to_string()).unwrap_or_default();
             assert!(error.contains("write https://HOST"), "{wrong}: {error}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_error_of_the_connection_says_where_it_was_to() {
+        use gcloud_sdk::google::pubsub::v1::GetTopicRequest;
+        use gcloud_sdk::google::pubsub::v1::publisher_client::PublisherClient;
+        use gcloud_sdk::tonic::Code;
+
+        let endpoint = Endpoint::choose(Some("http://somebody:hush@127.0.0.1:1"), None, "");
+        let channel = endpoint.open().await.expect("opened");
+        let asked = PublisherClient::new(channel).get_topic(GetTopicRequest::default()).await;
+        let status = asked.expect_err("nobody listens");
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+        let said = status.message();
+        assert!(said.starts_with("127.0.0.1:1: ") && said.contains("refused"), "{said}");
+        assert!(!format!("{status:?}").contains("hush"), "{status:?}");
     }
 
     #[tokio::test]

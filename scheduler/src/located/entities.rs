@@ -21,6 +21,15 @@ pub struct Entity {
     properties: Vec<Entry>,
 }
 
+/// A number, and whether it is written as an integer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Number {
+    /// Its value.
+    pub value: f64,
+    /// It is an integer in the file, as Datastore and Python tell it from a float.
+    pub integer: bool,
+}
+
 /// What is wrong with one entity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line}: {problem}")]
@@ -73,13 +82,13 @@ impl Entity {
     ///
     /// # Errors
     /// When it is no number.
-    pub fn number(&self, name: &str) -> Result<Option<f64>, Fault> {
+    pub fn number(&self, name: &str) -> Result<Option<Number>, Fault> {
         let Some(node) = self.property(name) else { return Ok(None) };
         match &node.value {
             // Weights and limits are far below 2^53, where this is exact.
             #[expect(clippy::cast_precision_loss)]
-            Value::Int { value, .. } => Ok(Some(*value as f64)),
-            Value::Float { value, .. } => Ok(Some(*value)),
+            Value::Int { value, .. } => Ok(Some(Number { value: *value as f64, integer: true })),
+            Value::Float { value, .. } => Ok(Some(Number { value: *value, integer: false })),
             _ => Err(wrong(name, node, "a number")),
         }
     }
@@ -177,7 +186,12 @@ fn typed(kind: &str, node: Node) -> Result<Node, Entry> {
         ("stringValue", value @ Value::Text { .. })
         | ("booleanValue", value @ Value::Bool(_))
         | ("integerValue", value @ Value::Int { .. })
-        | ("doubleValue", value @ (Value::Int { .. } | Value::Float { .. })) => Some(value),
+        | ("doubleValue", value @ Value::Float { .. }) => Some(value),
+        // JSON writes the double 1.0 as 1, too: what Datastore says of its type counts.
+        #[expect(clippy::cast_precision_loss)]
+        ("doubleValue", Value::Int { value, written }) => {
+            Some(Value::Float { value: value as f64, written })
+        }
         ("nullValue", _) => Some(Value::Null),
         ("integerValue", Value::Text { text, .. }) => {
             text.parse().ok().map(|value| Value::Int { value, written: text })

@@ -45,6 +45,13 @@ pub enum Place {
     Settling,
 }
 
+impl Place {
+    /// Whether it waits for something that another must bring about.
+    pub fn is_wait(&self) -> bool {
+        matches!(self, Self::Workload(_) | Self::Backend(_) | Self::Until(_))
+    }
+}
+
 /// A task in hand.
 #[derive(Debug)]
 pub struct Entry {
@@ -58,6 +65,8 @@ pub struct Entry {
     pub held: Option<(HoldKind, String)>,
     /// When it came in.
     pub since: Instant,
+    /// When it was last given to a backend.
+    pub submitted_at: Option<Instant>,
     /// How often handling it panicked.
     pub panics: u32,
     /// The backend that has confirmed its Job.
@@ -66,6 +75,12 @@ pub struct Entry {
     pub rejected: Option<Rejection>,
     /// One of its messages lost its lease before the ack.
     pub ack_lost: bool,
+    /// The backends that it was given to, and where nothing says that it is not.
+    pub tried: BTreeSet<usize>,
+    /// The backends that have said that it is not there; true until it is given to them.
+    pub cleared: BTreeSet<usize>,
+    /// The full or broken backend that it waits for, and since when.
+    pub blocked: Option<(usize, Instant)>,
 }
 
 /// All tasks in hand.
@@ -102,10 +117,14 @@ impl Book {
             place: Place::Ready,
             held: None,
             since: now,
+            submitted_at: None,
             panics: 0,
             scheduled_on: None,
             rejected: None,
             ack_lost: false,
+            tried: BTreeSet::new(),
+            cleared: BTreeSet::new(),
+            blocked: None,
         };
         self.entries.insert(hash, entry);
         self.ready.push_back(hash);
@@ -178,6 +197,22 @@ impl Book {
         }
     }
 
+    /// Makes up to `n` of the tasks that wait for a backend ready: those that are `due`, the oldest
+    /// first.
+    pub fn wake_due(&mut self, at: usize, n: usize, due: impl Fn(&Entry) -> bool) {
+        let Some(waiting) = self.by_backend.get_mut(&at) else { return };
+        let is_due = |hash: &&TaskHash| self.entries.get(hash).is_some_and(&due);
+        let woken: Vec<TaskHash> = waiting.iter().filter(is_due).take(n).copied().collect();
+        if woken.is_empty() {
+            return;
+        }
+        let gone: BTreeSet<TaskHash> = woken.iter().copied().collect();
+        waiting.retain(|hash| !gone.contains(hash));
+        for hash in woken {
+            self.make_ready(hash);
+        }
+    }
+
     /// Makes every task ready whose time has come.
     pub fn wake_timed(&mut self, now: Instant) {
         while let Some((when, hash)) = self.timed.first().copied()
@@ -198,9 +233,9 @@ impl Book {
         self.by_workload.keys()
     }
 
-    /// Whether a task waits for this backend.
-    pub fn waits_for(&self, backend: usize) -> bool {
-        self.by_backend.get(&backend).is_some_and(|waiting| !waiting.is_empty())
+    /// How many tasks wait for this backend.
+    pub fn waiting_for(&self, backend: usize) -> usize {
+        self.by_backend.get(&backend).map_or(0, VecDeque::len)
     }
 
     /// How many tasks are in hand.
@@ -231,11 +266,6 @@ impl Book {
     /// How many wait for a workload, a backend or a time.
     pub fn held(&self) -> usize {
         self.len() - self.ready() - self.looked_up() - self.in_flight - self.settling
-    }
-
-    /// How many wait with a workload that is not usable.
-    pub fn held_by_workloads(&self) -> usize {
-        self.by_workload.values().map(VecDeque::len).sum()
     }
 
     /// Every task in hand, in the order of their hashes.

@@ -15,7 +15,10 @@ use crate::domain::task::WorkloadKey;
 use crate::domain::workload::Workload;
 use crate::flags::{FlagSet, FlagSource};
 use crate::gate::Candidate;
+use crate::gate::routes::Routes;
+use crate::leadership::Leadership;
 use crate::queue::{Queue, QueueError};
+use crate::records::{RecordError, Records};
 
 /// Turns looked-up entities into a workload, by the farm's files and profiles in force. Pure.
 pub trait Resolver: Send + Sync {
@@ -46,6 +49,8 @@ pub struct QueueBinding {
     pub base_os_version: Option<String>,
     /// How often handling one of its messages may panic before it is rejected.
     pub max_panics: u32,
+    /// Whether what is deferred is held here. If not, it goes back at once, with the reason.
+    pub hold: bool,
 }
 
 /// A backend to give to.
@@ -67,6 +72,8 @@ pub struct Settings {
     pub once: bool,
     /// How long to wait for what is under way when told to stop.
     pub grace: Duration,
+    /// How long a full or broken backend is waited for before its tasks may go to another one.
+    pub spill_after: Duration,
 }
 
 /// All that the pipeline touches.
@@ -83,6 +90,14 @@ pub struct Deps {
     pub resolver: Arc<dyn Resolver>,
     /// Where tasks go.
     pub backends: Vec<BackendBinding>,
+    /// What binds job types to backends.
+    pub routes: Routes,
+    /// Who leads: nothing is taken or given while this process does not.
+    pub leadership: Arc<dyn Leadership>,
+    /// The leader's own records: weight epochs.
+    pub records: Arc<dyn Records>,
+    /// What operators tell it: pauses, lost backends.
+    pub controls: Arc<dyn Records>,
     /// The numbers.
     pub settings: Settings,
     /// Told of every set of flags that was read (limits live in flags).
@@ -113,4 +128,7 @@ pub enum PipelineError {
         /// What it said.
         error: QueueError,
     },
+    /// The records say that another process leads.
+    #[error("{0}")]
+    Overtaken(RecordError),
 }

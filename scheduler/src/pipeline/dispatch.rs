@@ -3,6 +3,7 @@
 //! A ready task goes to its backend if its workload is usable, its URL lives, and the backend is
 //! open and has room; otherwise it waits in the place that says for what.
 
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,24 +12,28 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::time::Instant;
 
-use super::book::{Entry, Place};
+use super::book::{Entry, Place, Ticket};
 use super::say::Stopped;
 use super::tally::Verdict as Decided;
 use super::workloads::Known;
 use super::{Event, Pipeline, said};
 use crate::domain::name::TaskHash;
-use crate::domain::outcome::{Deferral, HoldKind, Outcome, Placed, RejectKind, Rejection, Scope};
+use crate::domain::outcome::{Deferral, HoldKind, Outcome, RejectKind, Rejection, Scope};
 use crate::domain::signed_url::Verdict;
 use crate::domain::task::WorkloadKey;
 use crate::domain::workload::Workload;
-use crate::gate::Route;
 
 /// Submissions under way a backend: above any window of creates, so that the window decides.
 const UNDER_WAY: usize = 128;
+/// Full calls under way of a backend whose calls carry many tasks.
+const FULL_CALLS: usize = 4;
 /// The wait after a submission that found no room where there was some.
 const ROOM_AGAIN: Duration = Duration::from_millis(100);
 /// The wait before a task whose handling panicked is tried again.
 const PANIC_AGAIN: Duration = Duration::from_secs(10);
+
+/// The tasks of one round that can share a call: those of one workload on one backend.
+type Groups = BTreeMap<(usize, WorkloadKey), (Arc<Workload>, Vec<TaskHash>)>;
 
 impl Pipeline {
     /// Makes ready what has waited long enough, or for what is there now.
@@ -38,10 +43,17 @@ impl Pipeline {
             if self.backends[at].closed.as_ref().is_some_and(|(until, _)| *until <= now) {
                 self.backends[at].closed = None;
             }
-            if self.backends[at].closed.is_none() {
+            if self.shut(at, now).is_none() && self.takes(at) > 0 {
+                self.backends[at].stuck = None;
                 self.book.wake_backend(at, self.takes(at));
             }
+            if self.backends[at].turns && self.backends[at].free() == 0 {
+                // What waited for its turn only has to wait for room now, and is told so.
+                self.backends[at].turns = false;
+                self.book.wake_due(at, usize::MAX, |entry| entry.held.is_none());
+            }
         }
+        self.wake_spilling(now);
         let due: Vec<WorkloadKey> = self
             .book
             .waiting_workloads()
@@ -53,39 +65,54 @@ impl Pipeline {
 
     /// Gives ready tasks to their backends.
     pub(super) fn dispatch(&mut self, now: Instant) {
-        if self.stopping || self.usable_flags(now).is_none() {
+        if self.stopping || !self.may_work(now) {
             return;
         }
         // What a backend can take in this round: what has been given in it is not in its room yet.
         let mut free: Vec<usize> = (0..self.backends.len()).map(|at| self.takes(at)).collect();
+        let mut groups = Groups::default();
         let round = self.book.ready();
         for _ in 0..round {
-            let Some(hash) = self.book.next_ready() else { return };
-            if let Some((backend, workload)) = self.place(hash, now) {
-                if free.get(backend).copied().unwrap_or(0) == 0 {
-                    self.hold_for_room(hash, backend);
-                    continue;
-                }
+            let Some(hash) = self.book.next_ready() else { break };
+            let Some(workload) = self.place(hash, now) else { continue };
+            let Some(backend) = self.target(hash, &workload, &free, now) else { continue };
+            if self.is_nowhere_else(hash, backend, now) {
                 free[backend] -= 1;
-                self.submit(backend, workload, hash);
+                self.book.put(hash, Place::InFlight);
+                let group = groups.entry((backend, workload.key.clone()));
+                group.or_insert_with(|| (workload, Vec::new())).1.push(hash);
+            }
+        }
+        for ((backend, _), (workload, hashes)) in groups {
+            for some in hashes.chunks(self.deps.backends[backend].backend.batch().max(1)) {
+                self.submit(backend, Arc::clone(&workload), some);
             }
         }
     }
 
     /// How many tasks a backend can be given now.
-    fn takes(&self, at: usize) -> usize {
+    pub(super) fn takes(&self, at: usize) -> usize {
         let backend = &self.backends[at];
-        backend.free().min(UNDER_WAY.saturating_sub(backend.under_way))
+        // Where a call carries many tasks, a few full ones may be under way.
+        let batch = self.deps.backends.get(at).map_or(1, |binding| binding.backend.batch());
+        let under_way = if batch > 1 { UNDER_WAY.max(FULL_CALLS * batch) } else { UNDER_WAY };
+        backend.free().min(under_way.saturating_sub(backend.under_way))
     }
 
-    /// Where a ready task goes now; `None`: it was put where it has to wait, or is done with.
-    fn place(&mut self, hash: TaskHash, now: Instant) -> Option<(usize, Arc<Workload>)> {
+    /// What a ready task runs as; `None`: it was put where it has to wait, or is done with.
+    fn place(&mut self, hash: TaskHash, now: Instant) -> Option<Arc<Workload>> {
         let entry = self.book.get(&hash)?;
         let (task, tickets) = (Arc::clone(&entry.task), entry.tickets.clone());
-        let alive = |t: &super::Ticket| self.deps.queues[t.queue].leases.alive(&t.lease, now);
+        let alive = |t: &Ticket| self.deps.queues[t.queue].leases.alive(&t.lease, now);
         if !tickets.iter().any(alive) {
             // Its messages will be delivered again: never create on a lapsed lease.
-            self.book.remove(&hash);
+            if let Some(entry) = self.book.remove(&hash) {
+                // A renewal that is on its way must not keep a lease that nobody has any more.
+                for Ticket { queue, lease, .. } in &entry.tickets {
+                    self.deps.queues[*queue].leases.drop_lease(lease);
+                }
+                self.remember(hash, &entry);
+            }
             return None;
         }
         let workload = match self.workloads.ask(&task.key, now) {
@@ -103,32 +130,11 @@ impl Pipeline {
                 return None;
             }
         };
-        if !self.url_lives(hash, &task, now) {
+        if let Some(why) = self.paused(&workload) {
+            self.hold(hash, None, Place::Workload(task.key.clone()), &why);
             return None;
         }
-        match self.weights.route(&task.hash, self.deps.clock.wall()) {
-            Route::To(at) => match self.closed(at, now) {
-                None => Some((at, workload)),
-                Some(why) => {
-                    let why = why.clone();
-                    self.hold(hash, Some(at), Place::Backend(at), &why);
-                    None
-                }
-            },
-            Route::Throttled(wait) => {
-                let detail = "the weights leave this share of the tasks in the queue";
-                let why = Deferral::new(Scope::Task, HoldKind::WeightThrottle, detail, wait);
-                self.hold(hash, None, Place::Until(now + wait), &why);
-                None
-            }
-            Route::Nowhere => {
-                let wait = Duration::from_secs(5);
-                let detail = "no backend has a weight above zero and its flag on";
-                let why = Deferral::new(Scope::Task, HoldKind::NoBackend, detail, wait);
-                self.hold(hash, None, Place::Until(now + wait), &why);
-                None
-            }
-        }
+        self.url_lives(hash, &task, now).then_some(workload)
     }
 
     fn url_lives(
@@ -153,68 +159,13 @@ impl Pipeline {
                 by.as_secs().div_ceil(60)
             ),
         };
-        self.locate(hash, Rejection::new(RejectKind::DeadUrl, reason));
+        self.locate(hash, Rejection::new(RejectKind::DeadUrl, reason), now);
         false
-    }
-
-    /// Asks every backend for a task that is to be rejected for a reason that time brought: it may
-    /// have been created before, and its ack lost.
-    fn locate(&mut self, hash: TaskHash, why: Rejection) {
-        let Some(task) = self.book.get(&hash).map(|entry| Arc::clone(&entry.task)) else { return };
-        self.book.put(hash, Place::InFlight);
-        let backends: Vec<_> =
-            self.deps.backends.iter().map(|binding| Arc::clone(&binding.backend)).collect();
-        let call = async move {
-            let ask = async {
-                for (at, backend) in backends.iter().enumerate() {
-                    if backend.has(&task).await? {
-                        return Ok(Some(at));
-                    }
-                }
-                Ok(None)
-            };
-            let found = AssertUnwindSafe(ask).catch_unwind().await.unwrap_or_else(|panic| {
-                Err(Deferral::new(Scope::Task, HoldKind::Panicked, said(panic), PANIC_AGAIN))
-            });
-            Event::Located { hash, why, found }
-        };
-        self.calls.push(call.boxed());
-    }
-
-    pub(super) fn located(
-        &mut self,
-        hash: TaskHash,
-        why: &Rejection,
-        found: Result<Option<usize>, Deferral>,
-        now: Instant,
-    ) {
-        match found {
-            Ok(Some(backend)) => self.scheduled(backend, hash, Placed::AlreadyThere),
-            Ok(None) => self.reject(hash, why, now),
-            Err(later) => {
-                self.hold(hash, None, Place::Until(now + later.retry_after), &later);
-            }
-        }
     }
 
     /// The deferral that keeps a backend closed now, if one does.
     pub(super) fn closed(&self, at: usize, now: Instant) -> Option<&Deferral> {
         self.backends[at].closed.as_ref().filter(|(until, _)| *until > now).map(|(_, why)| why)
-    }
-
-    fn hold_for_room(&mut self, hash: TaskHash, backend: usize) {
-        let (kind, detail) = match &*self.backends[backend].room.borrow() {
-            crate::domain::room::Room::Unknown(why) => (HoldKind::RoomUnknown, why.clone()),
-            crate::domain::room::Room::Known(o) if o.live_limit.is_some_and(|l| o.live >= l) => {
-                (HoldKind::LiveLimit, format!("{} Jobs are unfinished", o.live))
-            }
-            crate::domain::room::Room::Known(o) => {
-                (HoldKind::PendingLimit, format!("{} of {} pending", o.pending, o.pending_limit))
-            }
-        };
-        let wait = Duration::from_secs(1);
-        let why = Deferral::new(Scope::Backend, kind, detail, wait);
-        self.hold(hash, Some(backend), Place::Backend(backend), &why);
     }
 
     /// Puts a task where it waits; told and counted only when the reason is a new one.
@@ -247,21 +198,31 @@ impl Pipeline {
                 self.decide(Some(&hash), &ticket, backend, verdict);
             }
         }
+        self.give_back_unheld(hash, why);
     }
 
-    fn submit(&mut self, backend: usize, workload: Arc<Workload>, hash: TaskHash) {
-        self.book.put(hash, Place::InFlight);
-        let Some(entry) = self.book.get_mut(&hash) else { return };
-        let task = (*entry.task).clone();
-        self.backends[backend].under_way += 1;
+    fn submit(&mut self, backend: usize, workload: Arc<Workload>, hashes: &[TaskHash]) {
+        let now = self.deps.clock.mono();
+        let (mut tasks, mut carried) = (Vec::new(), Vec::new());
+        for hash in hashes {
+            if let Some(entry) = self.book.get_mut(hash) {
+                entry.submitted_at = Some(now);
+                entry.tried.insert(backend);
+                entry.cleared.remove(&backend);
+                tasks.push((*entry.task).clone());
+                carried.push(*hash);
+            }
+        }
+        let count = tasks.len();
+        self.backends[backend].under_way += count;
         let target = Arc::clone(&self.deps.backends[backend].backend);
         let unpolled = Arc::clone(&self.backends[backend].unpolled);
-        unpolled.fetch_add(1, Ordering::Relaxed);
+        unpolled.fetch_add(count, Ordering::Relaxed);
         let call = async move {
-            unpolled.fetch_sub(1, Ordering::Relaxed);
-            let submission = async { target.submit(&workload, std::slice::from_ref(&task)).await };
+            unpolled.fetch_sub(count, Ordering::Relaxed);
+            let submission = async { target.submit(&workload, &tasks).await };
             let outcomes = AssertUnwindSafe(submission).catch_unwind().await.map_err(said);
-            Event::Submitted { backend, tasks: vec![hash], outcomes }
+            Event::Submitted { backend, tasks: carried, outcomes }
         };
         self.calls.push(call.boxed());
     }
@@ -310,6 +271,7 @@ impl Pipeline {
                     Scope::Backend => {
                         if !why.kind.is_room() {
                             self.backends[backend].closed = Some((until, why.clone()));
+                            self.backends[backend].refused = Some((now, why.clone()));
                             Place::Backend(backend)
                         } else if self.backends[backend].free() == 0 {
                             // The backend itself says when there is room again.

@@ -11,8 +11,9 @@ use futures::FutureExt;
 use tokio::time::Instant;
 
 use super::book::Ticket;
+use super::stages::Stage;
 use super::tally::Verdict;
-use super::{Ack, Event, LEASE_WAIT, Pipeline, PipelineError, QUEUE_RETRY, said};
+use super::{Ack, Event, LEASE_WAIT, Pipeline, PipelineError, QUEUE_RETRY, STILL_AWAY, said};
 use crate::domain::message::{self, BadMessage, Decoded};
 use crate::domain::outcome::{RejectKind, Rejection};
 use crate::queue::{Delivery, QueueError};
@@ -36,11 +37,13 @@ pub(super) fn budget(free: usize, ready: usize, held: usize, may_hold: usize) ->
 impl Pipeline {
     /// Starts calls for messages where there is room for them.
     pub(super) fn take_in(&mut self, now: Instant) {
-        if self.fuse.blown() || self.usable_flags(now).is_none() {
+        if self.fuse.blown() || !self.may_work(now) {
             return;
         }
-        let idle: Vec<usize> =
-            (0..self.queues.len()).filter(|&at| !self.queues[at].leasing).collect();
+        let (idle, unheld): (Vec<usize>, Vec<usize>) = (0..self.queues.len())
+            .filter(|&at| !self.queues[at].leasing)
+            .partition(|&at| self.holds(at));
+        unheld.into_iter().for_each(|queue| self.lease(queue, CALL, now));
         let n = budget(
             self.free(now),
             self.book.ready() + self.book.looked_up(),
@@ -70,13 +73,8 @@ impl Pipeline {
 
     /// The room of all backends that may get tasks now.
     fn free(&self, now: Instant) -> usize {
-        let open = |at: usize| {
-            let share = self.weights.shares.get(at);
-            share.is_some_and(|share| share.weight > 0.0 && !share.off)
-                && self.closed(at, now).is_none()
-        };
         (0..self.backends.len())
-            .filter(|&at| open(at))
+            .filter(|&at| self.is_open(at, now))
             .map(|at| self.backends[at].free())
             .fold(0, usize::saturating_add)
     }
@@ -94,11 +92,14 @@ impl Pipeline {
                 return Err(PipelineError::Queue { queue, error });
             }
             Err(error) => {
-                tracing::warn!(queue = %self.deps.queues[queue].queue.name(), %error, "no messages");
+                self.say_away(queue, &error);
                 self.rest(queue, QUEUE_RETRY);
                 return Ok(());
             }
         };
+        if self.queues[queue].away.take().is_some() {
+            tracing::info!(queue = %self.deps.queues[queue].queue.name(), "the queue is back");
+        }
         if deliveries.is_empty() {
             let state = &mut self.queues[queue];
             state.empty_answers = state.empty_answers.saturating_add(1);
@@ -119,6 +120,20 @@ impl Pipeline {
             self.take_delivery(queue, delivery);
         }
         Ok(())
+    }
+
+    /// Says that the queue is unavailable: once, and again from time to time or for another reason.
+    fn say_away(&mut self, queue: usize, error: &QueueError) {
+        let (now, why) = (self.deps.clock.mono(), error.to_string());
+        let name = self.deps.queues[queue].queue.name();
+        let away = &mut self.queues[queue].away;
+        let known = away.as_ref().is_some_and(|(said, before)| {
+            *before == why && now.saturating_duration_since(*said) < STILL_AWAY
+        });
+        if !known {
+            tracing::warn!(queue = %name, %error, "no messages can be taken; trying on");
+            *away = Some((now, why));
+        }
     }
 
     fn rest(&mut self, queue: usize, pause: Duration) {
@@ -148,11 +163,17 @@ impl Pipeline {
         match decoded {
             Ok(Decoded::Task(task)) => {
                 let hash = task.hash;
-                let (replaced, _) = self.book.take_in(*task, ticket.clone(), now);
+                let queued = self.deps.clock.wall().duration_since(task.published_at);
+                self.view.observe(Stage::Queued, queued.try_into().unwrap_or_default());
+                let (replaced, new) = self.book.take_in(*task, ticket.clone(), now);
+                if new {
+                    self.recall(&hash);
+                }
                 if let Some(old) = replaced {
                     self.deps.queues[queue].leases.drop_lease(&old);
                 }
                 self.join_settling(hash, ticket);
+                self.answer_if_waiting(hash);
             }
             Ok(Decoded::AnotherVersion(_)) => {
                 self.queues[queue].acks.push(Ack { hash: None, ticket });

@@ -5,6 +5,7 @@
 //! to be lost or lapsed is never used for a create: [`Leases::alive`] says so.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,12 +33,47 @@ pub struct Leases {
     lease_for: Duration,
     held: Mutex<BTreeMap<LeaseId, Held>>,
     changed: Notify,
+    extended: AtomicU64,
+    failed: AtomicU64,
+    lapsed: AtomicU64,
+}
+
+/// What was counted of leases so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeaseCounts {
+    /// Kept now.
+    pub kept: usize,
+    /// Renewals that came about.
+    pub extended: u64,
+    /// Renewals that did not.
+    pub failed: u64,
+    /// Leases that lapsed or were lost before they could be renewed.
+    pub lapsed: u64,
 }
 
 impl Leases {
     /// A keeper for `queue` that renews to `lease_for` each time.
     pub fn new(queue: Arc<dyn Queue>, lease_for: Duration) -> Arc<Self> {
-        Arc::new(Self { queue, lease_for, held: Mutex::default(), changed: Notify::new() })
+        Arc::new(Self {
+            queue,
+            lease_for,
+            held: Mutex::default(),
+            changed: Notify::new(),
+            extended: AtomicU64::default(),
+            failed: AtomicU64::default(),
+            lapsed: AtomicU64::default(),
+        })
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> LeaseCounts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LeaseCounts {
+            kept: self.lock().len(),
+            extended: read(&self.extended),
+            failed: read(&self.failed),
+            lapsed: read(&self.lapsed),
+        }
     }
 
     /// The lease time asked for.
@@ -97,6 +133,7 @@ impl Leases {
         };
         if !lapsed.is_empty() {
             tracing::warn!(queue = %self.queue.name(), lapsed = lapsed.len(), "leases lapsed before they could be renewed");
+            self.lapsed.fetch_add(lapsed.len() as u64, Ordering::Relaxed);
             let mut held = self.lock();
             for lease in &lapsed {
                 held.remove(lease);
@@ -110,7 +147,7 @@ impl Leases {
 
     fn note(&self, chunk: &[LeaseId], results: &[Result<(), QueueError>], asked_at: Instant) {
         let mut held = self.lock();
-        let mut failed = 0_usize;
+        let (mut failed, mut lost) = (0_usize, 0_u64);
         for (at, lease) in chunk.iter().enumerate() {
             match results.get(at) {
                 Some(Ok(())) => {
@@ -123,6 +160,7 @@ impl Leases {
                 Some(Err(QueueError::LeaseLost)) => {
                     held.remove(lease);
                     failed += 1;
+                    lost += 1;
                 }
                 Some(Err(_)) | None => {
                     failed += 1;
@@ -133,6 +171,9 @@ impl Leases {
                 }
             }
         }
+        self.extended.fetch_add((chunk.len() - failed) as u64, Ordering::Relaxed);
+        self.failed.fetch_add(failed as u64, Ordering::Relaxed);
+        self.lapsed.fetch_add(lost, Ordering::Relaxed);
         if failed > 0 {
             tracing::warn!(queue = %self.queue.name(), failed, of = chunk.len(), "lease renewals failed");
         }

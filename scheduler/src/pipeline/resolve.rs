@@ -7,9 +7,11 @@ use std::collections::BTreeSet;
 
 use crate::catalog::entity::{Job, JobEntities, JobTemplate, OssFuzzProject};
 use crate::catalog::environment::{self, Environment};
+use crate::config::batch_yaml::BatchYaml;
 use crate::config::farm::Farm;
 use crate::config::mapping::Mapping;
 use crate::config::profiles::Profiles;
+use crate::domain::machines::{Machines, Region};
 use crate::domain::outcome::HoldKind;
 use crate::domain::task::WorkloadKey;
 use crate::domain::workload::{Isolation, Workload, upstream_duration};
@@ -127,6 +129,7 @@ fn of_job(
         duration: upstream_duration(key.command.as_str()),
         disk_gb: own_disk.or(mapping.disk_size_gb),
         profile: profiles.resolve(&mapping_key, key),
+        machines: Some(machines(mapping, &farm.batch)),
         mapping: mapping_key,
     };
     Ok(Resolved { workload, warnings })
@@ -229,6 +232,32 @@ fn image(mapping: &Mapping, version: Option<&str>, warnings: &mut Vec<String>) -
             mapping.docker_image.clone()
         }
     }
+}
+
+/// The VMs that the mapping asks for. What it lacks is a fault only where VMs are made.
+fn machines(mapping: &Mapping, batch: &BatchYaml) -> Machines {
+    let mut machines = Machines {
+        project: batch.project.clone(),
+        project_number: batch.project_number.clone(),
+        machine_type: mapping.machine_type.clone(),
+        disk_type: mapping.disk_type.clone(),
+        preemptible: mapping.preemptible,
+        retry: mapping.retry,
+        checked: batch.queue_check_regions.iter().cloned().collect(),
+        ..Machines::default()
+    };
+    for asked in &mapping.subconfigs {
+        match batch.subconfigs.get(&asked.name) {
+            Some(place) => machines.regions.push(Region {
+                name: place.region.clone(),
+                network: place.network.clone(),
+                subnetwork: place.subnetwork.clone(),
+                weight: asked.weight,
+            }),
+            None => machines.unknown_places.push(asked.name.clone()),
+        }
+    }
+    machines
 }
 
 #[cfg(test)]

@@ -13,11 +13,12 @@ use futures::stream::StreamExt;
 use tokio::time::Instant;
 
 use super::book::{Place, Ticket};
+use super::let_go::LET_GO_FOR;
 use super::say::Stopped;
 use super::tally::Verdict;
 use super::{Ack, Event, Pipeline, PipelineError, QUEUE_RETRY};
 use crate::domain::name::TaskHash;
-use crate::domain::outcome::{Deferral, HoldKind, Placed, Rejection, Scope};
+use crate::domain::outcome::{Deferral, HoldKind, Placed, RejectKind, Rejection, Scope};
 use crate::queue::{LeaseId, QueueError};
 
 /// The most acks that one call carries.
@@ -27,8 +28,6 @@ const ACKS_GATHER: Duration = Duration::from_millis(200);
 const ACKS_ENOUGH: usize = 250;
 /// The longest pause between two tries to ack.
 const ACK_RETRY_MAX: Duration = Duration::from_secs(10);
-/// How long a message is let go for when held tasks fill up what may be held.
-const LET_GO_FOR: Duration = Duration::from_secs(600);
 /// The longest that giving messages back may take at the end.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -39,8 +38,17 @@ impl Pipeline {
         let Some(entry) = self.book.get_mut(&hash) else { return };
         entry.scheduled_on = Some(backend);
         let tickets = entry.tickets.clone();
+        let key = entry.task.key.clone();
+        if let Some(entry) = self.book.get(&hash) {
+            self.observe_confirmed(entry);
+        }
+        self.backends[backend].refused = None;
+        self.backends[backend].stuck = None;
+        if placed == Placed::Created {
+            self.shown.created(backend, self.deps.clock.mono());
+        }
         if !self.said.is_empty() {
-            self.said.goes_on(&Stopped::Workload(entry.task.key.clone()));
+            self.said.goes_on(&Stopped::Workload(key));
             let name = self.deps.backends[backend].candidate.name.clone();
             self.said.goes_on(&Stopped::Backend(name));
         }
@@ -109,7 +117,9 @@ impl Pipeline {
                 Some(Ok(())) => {
                     let done = ack.hash.map_or(Verdict::NotOurs, |_| Verdict::Acked);
                     self.decide(ack.hash.as_ref(), &ack.ticket, None, done);
-                    self.fuse.passed(now);
+                    if self.holds(queue) {
+                        self.fuse.passed(now);
+                    }
                     if let Some((backend, hash)) = self.ticket_done(&ack, true) {
                         known.entry(backend).or_default().push(hash);
                     }
@@ -164,7 +174,11 @@ impl Pipeline {
             return None;
         }
         let entry = self.book.remove(&hash)?;
-        entry.scheduled_on.filter(|_| !entry.ack_lost).map(|backend| (backend, hash))
+        if entry.ack_lost {
+            self.remember(hash, &entry);
+            return None;
+        }
+        entry.scheduled_on.map(|backend| (backend, hash))
     }
 
     /// Rejects a task: each of its messages goes to quarantine, unless the fuse says that it is
@@ -172,7 +186,8 @@ impl Pipeline {
     pub(super) fn reject(&mut self, hash: TaskHash, why: &Rejection, now: Instant) {
         let Some(entry) = self.book.get(&hash) else { return };
         let tickets = entry.tickets.clone();
-        if !self.fuse.reject(now) {
+        let counts = tickets.iter().any(|ticket| self.holds(ticket.queue));
+        if counts && !self.fuse.reject(now) {
             self.say_blown();
             let detail = format!("too many rejects at once; this one would be {}", why.kind);
             let blown = Deferral::new(Scope::Task, HoldKind::FuseBlown, detail, LET_GO_FOR);
@@ -190,7 +205,7 @@ impl Pipeline {
 
     /// Rejects a message that could not be read as a task.
     pub(super) fn quarantine(&mut self, ticket: Ticket, why: Rejection, now: Instant) {
-        if self.fuse.reject(now) {
+        if !self.holds(ticket.queue) || self.fuse.reject(now) {
             self.put_away(None, ticket, why, Duration::ZERO);
         } else {
             self.say_blown();
@@ -246,6 +261,7 @@ impl Pipeline {
             Ok(()) => {
                 let rejected = Verdict::Rejected(why.kind, why.detail.clone());
                 self.decide(hash.as_ref(), ticket, None, rejected);
+                self.count_lost(hash, why);
             }
             Err(QueueError::LeaseLost) => {}
             Err(error) => {
@@ -258,6 +274,18 @@ impl Pipeline {
             }
         }
         self.ticket_done(&Ack { hash, ticket: ticket.clone() }, true);
+    }
+
+    /// Counts the work that a dead URL costs: once a task, with its last message.
+    fn count_lost(&self, hash: Option<TaskHash>, why: &Rejection) {
+        let entry = hash.and_then(|hash| self.book.get(&hash));
+        if let Some(entry) = entry
+            && why.kind == RejectKind::DeadUrl
+            && entry.tickets.len() == 1
+        {
+            let expected = self.deps.resolver.expected_run(&entry.task.key.command);
+            self.tally.lost_to_dead_url(expected);
+        }
     }
 
     /// Gives messages back to their queues, to come again after `after`.
@@ -285,33 +313,6 @@ impl Pipeline {
         }
     }
 
-    /// Lets the oldest tasks of stopped workloads go when they fill half of what may be held, so
-    /// that one broken workload with a long queue does not stop the others.
-    pub(super) fn let_go(&mut self) {
-        let half = self.deps.settings.held / 2;
-        if self.book.held_by_workloads() <= half {
-            return;
-        }
-        let mut stopped: Vec<(Instant, TaskHash)> = self
-            .book
-            .iter()
-            .filter(|(_, entry)| matches!(entry.place, Place::Workload(_)))
-            .map(|(hash, entry)| (entry.since, *hash))
-            .collect();
-        stopped.sort_unstable();
-        stopped.truncate((half / 4).max(1));
-        tracing::warn!(
-            n = stopped.len(),
-            "held tasks of stopped workloads are let go for 10 minutes"
-        );
-        let gone: Vec<Ticket> = stopped
-            .iter()
-            .filter_map(|(_, hash)| self.book.remove(hash))
-            .flat_map(|entry| entry.tickets)
-            .collect();
-        self.release(gone, LET_GO_FOR);
-    }
-
     /// Ends well: takes no more, waits for what is under way, gives back the rest.
     pub(super) async fn stop(&mut self) -> Result<(), PipelineError> {
         self.stopping = true;
@@ -327,7 +328,7 @@ impl Pipeline {
                 Some(event) = self.waits.next() => event,
                 () = tokio::time::sleep_until(deadline) => break,
             };
-            if !matches!(event, Event::FlagsDue | Event::RoomChanged { .. }) {
+            if !matches!(event, Event::LookDue | Event::RoomChanged { .. }) {
                 self.handle(event)?;
             }
         }

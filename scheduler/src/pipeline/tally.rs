@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::domain::name::{BackendName, JobName};
 use crate::domain::outcome::{HoldKind, Placed, RejectKind};
@@ -28,7 +29,7 @@ pub struct Decision {
 /// What was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Its Job is there.
+    /// Its Job is there, or its output.
     Scheduled(Placed),
     /// Its message is acked, after its Job was confirmed.
     Acked,
@@ -65,6 +66,8 @@ pub struct Counts {
     pub created: u64,
     /// Tasks whose Job was there already.
     pub already_there: u64,
+    /// Tasks whose output was there already: no Job was made.
+    pub done: u64,
     /// Messages acked after their Job was confirmed.
     pub acked: u64,
     /// Acks that came too late.
@@ -77,6 +80,8 @@ pub struct Counts {
     pub held: BTreeMap<HoldKind, u64>,
     /// Rejected messages, by reason.
     pub rejected: BTreeMap<RejectKind, u64>,
+    /// Work lost to dead URLs: the expected runs of all tasks that were rejected for theirs.
+    pub lost_to_dead_urls: Duration,
 }
 
 impl Tally {
@@ -89,11 +94,18 @@ impl Tally {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).leased += n as u64;
     }
 
+    /// A task was rejected for its dead URL that was expected to run for so long.
+    pub(super) fn lost_to_dead_url(&self, expected: Duration) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.lost_to_dead_urls = counts.lost_to_dead_urls.saturating_add(expected);
+    }
+
     pub(super) fn count(&self, verdict: &Verdict) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let counter = match verdict {
             Verdict::Scheduled(Placed::Created) => &mut counts.created,
             Verdict::Scheduled(Placed::AlreadyThere) => &mut counts.already_there,
+            Verdict::Scheduled(Placed::Done) => &mut counts.done,
             Verdict::Acked => &mut counts.acked,
             Verdict::AckLost => &mut counts.ack_lost,
             Verdict::NotOurs => &mut counts.not_ours,

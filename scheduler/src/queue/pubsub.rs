@@ -8,6 +8,7 @@
 //!
 //! Leaves out what a message means, when to extend, and which tries beyond a few spaced ones.
 
+pub mod admin;
 mod batch;
 mod fault;
 mod held;

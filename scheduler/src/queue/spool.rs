@@ -11,6 +11,7 @@
 mod fault;
 mod file;
 mod group;
+pub mod inspect;
 mod lease;
 pub mod lines;
 mod put;

@@ -2,10 +2,12 @@
 //!
 //! Pure: it takes the Job, the workload it is for and the configured strictness, and lists every
 //! rule that is broken, each with what would be right. `containers` judges each container,
-//! `volumes` what they mount. A denial here is the last word on our side; the admission policy of
+//! `volumes` what they mount, `federation` the one
+//! token among it. A denial here is the last word on our side; the admission policy of
 //! the cluster is a second wall, not this one's excuse.
 
 mod containers;
+mod federation;
 #[cfg(test)]
 mod tests;
 mod volumes;

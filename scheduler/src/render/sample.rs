@@ -34,6 +34,7 @@ pub(super) fn upstream(command: &str, isolation: Isolation) -> Result<Workload, 
         duration: upstream_duration(command),
         disk_gb: Some(110),
         profile: Profile { ttl: Duration::from_secs(100), ..Profile::default() },
+        machines: None,
     })
 }
 

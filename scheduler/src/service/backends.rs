@@ -1,4 +1,9 @@
-//! The backends that the configuration lists, made and run.
+//! The backends that the configuration lists, made and run. What each kind takes is in a module of
+//! its own.
+
+mod batch;
+pub mod gauges;
+mod kubernetes;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,10 +13,16 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::ServiceError;
-use crate::backend::kubernetes::client::KubeApi;
-use crate::backend::kubernetes::connect::{Cluster, ConnectError, connect};
-use crate::backend::kubernetes::{self, Fatal, KubernetesBackend};
+use super::cloud_storage::Layers;
+use super::home::{self, Home};
+use super::{Loaded, ServiceError};
+use crate::backend::gcp_batch::GcpBatch;
+use crate::backend::gcp_batch::client::ClientError;
+use crate::backend::kubernetes::Fatal;
+use crate::backend::kubernetes::calls::Calls;
+use crate::backend::kubernetes::connect::ConnectError;
+use crate::backend::kubernetes::preflight::Preflight;
+use crate::backend::kubernetes::successive::Successive;
 use crate::backend::local::{self, LocalBackend, LocalError};
 use crate::backend::{Backend, EndObserver};
 use crate::clock::Clock;
@@ -23,15 +34,19 @@ use crate::domain::task::WorkloadKey;
 use crate::domain::workload_now::WorkloadNow;
 use crate::flags::FlagSet;
 use crate::gate::Candidate;
+use crate::gcp::credentials::Credentials;
 use crate::ledger::Now;
 use crate::pipeline::BackendBinding;
-use crate::render::{Policy, RenderError, Templates};
+use crate::render::RenderError;
+use gauges::Gauges;
+use kubernetes::Reached;
+pub use kubernetes::{api_of, cluster_of, templates};
 
 /// Why a backend can't be set up or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     /// No client for the cluster.
-    #[error("backend {0}: {1}")]
+    #[error("backend {0}: {1}\nhint: {hint}", hint = .1.hint())]
     Connect(String, ConnectError),
     /// Templates that are none.
     #[error("backend {0}: {1}")]
@@ -39,22 +54,35 @@ pub enum BackendError {
     /// A local directory or command that can't be used.
     #[error("backend {0}: {1}")]
     Local(String, LocalError),
+    /// No client for GCP Batch.
+    #[error("backend {0}: {1}")]
+    Batch(String, ClientError),
     /// It ran and can't go on.
     #[error("backend {0}: {1}")]
     Fatal(String, Fatal),
+    /// The folder of a scheduler without a cluster can't be used.
+    #[error("state_dir {0}: {1}")]
+    State(PathBuf, std::io::Error),
+    /// A backend that is no cluster was taken for one.
+    #[error("backend {0} is no Kubernetes namespace")]
+    NoCluster(String),
     /// This program's own path can't be found.
     #[error("backend {0}: this program's own path can't be found: {1}")]
     OwnPath(String, std::io::Error),
 }
 
 enum One {
-    Kubernetes(Arc<KubernetesBackend>),
+    Kubernetes(Arc<Successive>, Arc<Calls>),
+    Batch(Arc<GcpBatch>),
     Local(Arc<LocalBackend>),
 }
 
 /// All backends, in the order of the configuration.
 pub struct Backends {
     all: Vec<One>,
+    clusters: Vec<(BackendName, Preflight)>,
+    home: Home,
+    home_client: Option<kube::Client>,
 }
 
 impl Backends {
@@ -62,21 +90,66 @@ impl Backends {
     ///
     /// # Errors
     /// The first that can't be made.
-    pub async fn open(config: &Config, clock: &Arc<dyn Clock>) -> Result<Self, BackendError> {
-        let mut all = Vec::new();
+    pub async fn open(
+        loaded: &Loaded,
+        credentials: &Credentials,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, BackendError> {
+        let (mut all, mut clusters) = (Vec::new(), Vec::new());
+        let config = &loaded.config;
+        let (home, home_client, mut first) = match home::backend_of(config) {
+            Some(backend) => {
+                let (one, reached, home) = open_home(loaded, credentials, backend, clock).await?;
+                (home, Some(reached.client), Some((one, Some(reached.preflight))))
+            }
+            None => (home::in_files(config, clock)?, None, None),
+        };
         for backend in &config.backends {
-            all.push(open_one(config, backend, clock).await?);
+            let (one, preflight) =
+                match first.take_if(|_| Some(&backend.name) == config.home.as_ref()) {
+                    Some(first) => first,
+                    None => open_one(loaded, credentials, backend, clock, &home).await?,
+                };
+            all.push(one);
+            clusters.extend(preflight.map(|preflight| (backend.name.clone(), preflight)));
         }
-        Ok(Self { all })
+        Ok(Self { all, clusters, home, home_client })
     }
 
-    /// The backends and where their weights come from, for the pipeline.
-    pub fn bindings(&self, config: &Config) -> Vec<BackendBinding> {
+    /// The clusters among them, to be asked.
+    pub(super) fn clusters(&self) -> &[(BackendName, Preflight)] {
+        &self.clusters
+    }
+
+    /// Who leads, the records and the controls.
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// A client of the home cluster's API server, where a cluster is home.
+    pub(super) fn home_client(&self) -> Option<kube::Client> {
+        self.home_client.clone()
+    }
+
+    /// What can be read off each of them.
+    pub(super) fn gauges(&self) -> Vec<Gauges> {
+        let of = |one: &One| match one {
+            One::Kubernetes(kubernetes, calls) => {
+                Gauges::of(Arc::clone(kubernetes), Arc::clone(calls))
+            }
+            One::Batch(_) | One::Local(_) => Gauges::default(),
+        };
+        self.all.iter().map(of).collect()
+    }
+
+    /// The backends with their layers, and where their weights come from, for the pipeline.
+    pub(super) fn bindings(&self, config: &Config, layers: &Layers) -> Vec<BackendBinding> {
         let bind = |(one, backend): (&One, &BackendConfig)| BackendBinding {
-            backend: match one {
-                One::Kubernetes(kubernetes) => Arc::clone(kubernetes) as Arc<dyn Backend>,
+            backend: layers.over(match one {
+                One::Kubernetes(kubernetes, _) => Arc::clone(kubernetes) as Arc<dyn Backend>,
+                One::Batch(batch) => Arc::clone(batch) as Arc<dyn Backend>,
                 One::Local(local) => Arc::clone(local) as Arc<dyn Backend>,
-            },
+            }),
             candidate: Candidate {
                 name: backend.name.clone(),
                 flag: backend.weight.flag.clone(),
@@ -88,29 +161,37 @@ impl Backends {
 
     /// What sets the pending limits from each set of flags that is read.
     pub fn limits_from_flags(&self, config: &Config) -> Box<dyn Fn(&FlagSet) + Send + Sync> {
+        type Set = Box<dyn Fn(usize) + Send + Sync>;
         let limited: Vec<_> = self
             .all
             .iter()
             .zip(&config.backends)
-            .filter_map(|(one, backend)| match one {
-                One::Kubernetes(kubernetes) => {
-                    let flag = backend.limits.pending_flag.clone()?;
-                    Some((Arc::clone(kubernetes), flag, backend.limits.pending))
-                }
-                One::Local(_) => None,
+            .filter_map(|(one, backend)| {
+                let set: Set = match one {
+                    One::Kubernetes(kubernetes, _) => {
+                        let kubernetes = Arc::clone(kubernetes);
+                        Box::new(move |limit| kubernetes.set_pending_limit(limit))
+                    }
+                    One::Batch(batch) => {
+                        let batch = Arc::clone(batch);
+                        Box::new(move |limit| batch.set_pending_limit(limit))
+                    }
+                    One::Local(_) => return None,
+                };
+                Some((set, backend.limits.pending_flag.clone()?, backend.limits.pending))
             })
             .collect();
         Box::new(move |flags| {
-            for (kubernetes, flag, default) in &limited {
-                kubernetes.set_pending_limit(flags.limit(flag, *default));
+            for (set, flag, default) in &limited {
+                set(flags.limit(flag, *default));
             }
         })
     }
 
-    fn kubernetes(&self) -> Vec<Arc<KubernetesBackend>> {
+    fn kubernetes(&self) -> Vec<Arc<Successive>> {
         let kubernetes = |one: &One| match one {
-            One::Kubernetes(kubernetes) => Some(Arc::clone(kubernetes)),
-            One::Local(_) => None,
+            One::Kubernetes(kubernetes, _) => Some(Arc::clone(kubernetes)),
+            One::Batch(_) | One::Local(_) => None,
         };
         self.all.iter().filter_map(kubernetes).collect()
     }
@@ -136,7 +217,8 @@ impl Backends {
     pub fn rooms(&self) -> Vec<(BackendName, watch::Receiver<Room>)> {
         let room = |backend: &dyn Backend| (backend.name().clone(), backend.room());
         let of = |one: &One| match one {
-            One::Kubernetes(kubernetes) => room(kubernetes.as_ref()),
+            One::Kubernetes(kubernetes, _) => room(kubernetes.as_ref()),
+            One::Batch(batch) => room(batch.as_ref()),
             One::Local(local) => room(local.as_ref()),
         };
         self.all.iter().map(of).collect()
@@ -146,7 +228,7 @@ impl Backends {
     pub fn local(&self) -> Vec<Arc<LocalBackend>> {
         let local = |one: &One| match one {
             One::Local(local) => Some(Arc::clone(local)),
-            One::Kubernetes(_) => None,
+            One::Kubernetes(..) | One::Batch(_) => None,
         };
         self.all.iter().filter_map(local).collect()
     }
@@ -167,15 +249,33 @@ impl Backends {
         parts: &mut JoinSet<Result<(), ServiceError>>,
         stop: &CancellationToken,
     ) {
+        if let Some(lock) = self.home.lock.clone() {
+            let stop = stop.clone();
+            parts.spawn(async move {
+                match stop.run_until_cancelled(lock.run()).await {
+                    None | Some(Ok(())) => Ok(()),
+                    Some(Err(error)) => {
+                        Err(ServiceError::Ended(format!("the leader's lock ({error}); it")))
+                    }
+                }
+            });
+        }
         for one in &self.all {
             let stop = stop.clone();
             match one {
-                One::Kubernetes(kubernetes) => {
+                One::Kubernetes(kubernetes, _) => {
                     let kubernetes = Arc::clone(kubernetes);
                     parts.spawn(async move {
                         let name = kubernetes.name().to_string();
                         let ended = kubernetes.run(stop).await;
                         ended.map_err(|fatal| BackendError::Fatal(name, fatal).into())
+                    });
+                }
+                One::Batch(batch) => {
+                    let batch = Arc::clone(batch);
+                    parts.spawn(async move {
+                        batch.run(stop).await;
+                        Ok(())
                     });
                 }
                 One::Local(local) => {
@@ -190,35 +290,48 @@ impl Backends {
     }
 }
 
-async fn open_one(
-    config: &Config,
+/// Makes the backend whose namespace is home, and what is there.
+async fn open_home(
+    loaded: &Loaded,
+    credentials: &Credentials,
     backend: &BackendConfig,
     clock: &Arc<dyn Clock>,
-) -> Result<One, BackendError> {
+) -> Result<(One, Reached, Home), BackendError> {
+    let reached = kubernetes::reach(loaded, credentials, backend).await?;
+    let api = Arc::clone(&reached.api);
+    let calls = api.calls();
+    let opened = kubernetes::open(loaded, credentials, backend, clock, Arc::clone(&api), None)?;
+    let term = opened.current();
+    let home = Home {
+        leadership: term.leadership(),
+        records: term.records(),
+        controls: home::controls_of(api, &loaded.config.scheduler),
+        lock: None,
+    };
+    Ok((One::Kubernetes(opened, calls), reached, home))
+}
+
+async fn open_one(
+    loaded: &Loaded,
+    credentials: &Credentials,
+    backend: &BackendConfig,
+    clock: &Arc<dyn Clock>,
+    home: &Home,
+) -> Result<(One, Option<Preflight>), BackendError> {
     let name = backend.name.to_string();
     match &backend.kind {
-        BackendKind::Kubernetes { kubeconfig, context, namespace, request_timeout } => {
-            let templates = templates(backend)?;
-            let cluster = Cluster { kubeconfig: kubeconfig.clone(), context: context.clone() };
-            let (client, _) =
-                connect(&cluster).await.map_err(|e| BackendError::Connect(name, e))?;
-            let api = Arc::new(KubeApi::new(client, namespace, *request_timeout));
-            let settings = kubernetes::Settings {
-                name: backend.name.clone(),
-                namespace: namespace.clone(),
-                scheduler: config.scheduler.clone(),
-                pending_limit_default: backend.limits.pending,
-                live_limit: backend.limits.live,
-                creates_per_second: backend.limits.creates_per_second.map(Into::into),
-                window: backend.limits.window,
-                request_timeout: *request_timeout,
-                retain_finished: backend.retain_finished,
-                policy: Policy { strict: config.policy.strict },
-                templates: Arc::new(templates),
-                identity: identity(),
-                seed: rand::random(),
-            };
-            Ok(One::Kubernetes(KubernetesBackend::new(api, Arc::clone(clock), settings)))
+        BackendKind::Kubernetes { .. } => {
+            let Reached { api, preflight, .. } =
+                kubernetes::reach(loaded, credentials, backend).await?;
+            let calls = api.calls();
+            let leads = Some(Arc::clone(&home.leadership));
+            let opened = kubernetes::open(loaded, credentials, backend, clock, api, leads)?;
+            Ok((One::Kubernetes(opened, calls), Some(preflight)))
+        }
+        BackendKind::GcpBatch { project, endpoint, request_timeout } => {
+            let asked = batch::Asked { project, endpoint, timeout: *request_timeout };
+            let opened = batch::open(loaded, backend, &asked, credentials, home, clock);
+            Ok((One::Batch(opened.map_err(|e| BackendError::Batch(name, e))?), None))
         }
         BackendKind::Local { command, dir, jobs } => {
             let program: PathBuf =
@@ -232,25 +345,7 @@ async fn open_one(
             );
             settings.retain_finished = backend.retain_finished;
             let opened = LocalBackend::open(settings, Arc::clone(clock));
-            Ok(One::Local(opened.map_err(|e| BackendError::Local(name, e))?))
+            Ok((One::Local(opened.map_err(|e| BackendError::Local(name, e))?), None))
         }
     }
-}
-
-/// The machine or pod, for people, and what no other process has.
-fn identity() -> String {
-    let host = nix::unistd::gethostname().unwrap_or_default();
-    format!("{}_{}", host.to_string_lossy(), uuid::Uuid::new_v4())
-}
-
-/// The templates of a backend: its own directory's, or the embedded ones.
-///
-/// # Errors
-/// Templates that can't be loaded.
-pub fn templates(backend: &BackendConfig) -> Result<Templates, BackendError> {
-    let loaded = match &backend.templates {
-        Some(dir) => Templates::from_dir(dir),
-        None => Templates::embedded(),
-    };
-    loaded.map_err(|error| BackendError::Templates(backend.name.to_string(), error))
 }

@@ -24,10 +24,21 @@ pub(super) async fn open(
     Ok(match &queue.source {
         QueueSource::Spool { path } => Arc::new(Spool::open(path, name, clock)?),
         QueueSource::PubSub { names, endpoint } => {
+            let at = address(endpoint.as_deref());
             let (names, channel) = reach(names, endpoint.as_deref(), farm).await?;
+            tracing::info!(queue = %name, at = at.url(), from = names.subscription, "takes tasks");
             Arc::new(PubSub::new(name, names, &channel, clock))
         }
     })
+}
+
+/// The full names of a subscription and its topics.
+///
+/// # Errors
+/// [`QueueError::Unusable`]: no project is known.
+pub fn full_names(names: &Written, farm: &Farm) -> Result<Names, QueueError> {
+    Names::resolve(names, farm.application_project.as_deref())
+        .map_err(|error| QueueError::Unusable(error.to_string()))
 }
 
 /// The full names of a subscription and its topics, and a channel to them.
@@ -40,9 +51,12 @@ pub async fn reach(
     farm: &Farm,
 ) -> Result<(Names, Channel), QueueError> {
     let unusable = |error: &dyn std::fmt::Display| QueueError::Unusable(error.to_string());
-    let names = Names::resolve(names, farm.application_project.as_deref())
-        .map_err(|error| unusable(&error))?;
-    let emulator = std::env::var(EMULATOR).ok();
-    let channel = Endpoint::choose(endpoint, emulator.as_deref(), ENDPOINT).open().await;
+    let names = full_names(names, farm)?;
+    let channel = address(endpoint).open().await;
     Ok((names, channel.map_err(|error| unusable(&error))?))
+}
+
+/// Where the API is: as configured, else the emulator that the environment names, else Google's.
+fn address(configured: Option<&str>) -> Endpoint {
+    Endpoint::choose(configured, std::env::var(EMULATOR).ok().as_deref(), ENDPOINT)
 }

@@ -1,6 +1,7 @@
 //! The catalog and the flags that the configuration names, in files or in Datastore.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Loaded;
 use crate::catalog::cached::{Bounds, CachedCatalog};
@@ -26,10 +27,66 @@ pub struct Lookups {
     flags: FlagStore,
 }
 
+/// Where job types are looked up.
 #[derive(Clone)]
-enum CatalogSource {
+pub struct CatalogSource(Kind);
+
+#[derive(Clone)]
+enum Kind {
     Files(Arc<FileCatalog>),
     Datastore(Arc<CachedCatalog<DatastoreCatalog>>),
+}
+
+impl CatalogSource {
+    /// Opens it. Datastore is not asked for anything yet.
+    ///
+    /// # Errors
+    /// What is wrong with its files, or why there is no client.
+    pub async fn open(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Self, String> {
+        Ok(Self(match &loaded.config.catalog {
+            CatalogConfig::Files(files) => {
+                let catalog = FileCatalog::open_in(loaded.files.clone(), files.clone())
+                    .map_err(|e| e.to_string())?;
+                Kind::Files(Arc::new(catalog))
+            }
+            CatalogConfig::Datastore { project, cache, max_stale } => {
+                let datastore = datastore(loaded, project.as_deref(), "catalog").await?;
+                let source = Arc::new(DatastoreCatalog::new(datastore));
+                let bounds =
+                    Bounds { lifetime: *cache, max_stale: *max_stale, job_types: MOST_JOB_TYPES };
+                let cached = CachedCatalog::new(source, Arc::clone(clock), bounds);
+                Kind::Datastore(Arc::new(cached))
+            }
+        }))
+    }
+
+    /// The catalog.
+    pub fn catalog(&self) -> Arc<dyn Catalog> {
+        match &self.0 {
+            Kind::Files(files) => files.clone(),
+            Kind::Datastore(datastore) => datastore.clone(),
+        }
+    }
+
+    /// Every job type that the catalog names.
+    ///
+    /// # Errors
+    /// The catalog can't be read.
+    pub async fn job_types(&self) -> Result<Vec<JobType>, CatalogError> {
+        match &self.0 {
+            Kind::Files(files) => Ok(files.index().job_types().map(JobType::from).collect()),
+            Kind::Datastore(datastore) => datastore.source().job_types().await,
+        }
+    }
+
+    /// What is wrong with entities in the catalog's files, each with file and line. Datastore's are
+    /// known with the job types that they belong to.
+    pub fn faults(&self) -> Vec<String> {
+        match &self.0 {
+            Kind::Files(files) => files.index().faults().to_vec(),
+            Kind::Datastore(_) => Vec::new(),
+        }
+    }
 }
 
 impl Lookups {
@@ -38,32 +95,16 @@ impl Lookups {
     /// # Errors
     /// Their problems, a line each.
     pub async fn open(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Self, String> {
-        let catalog = match &loaded.config.catalog {
-            CatalogConfig::Files(files) => {
-                let catalog = FileCatalog::open(files.clone()).map_err(|e| e.to_string())?;
-                for fault in catalog.index().faults() {
-                    tracing::warn!("{fault}");
-                }
-                CatalogSource::Files(Arc::new(catalog))
-            }
-            CatalogConfig::Datastore { project, cache, max_stale } => {
-                let datastore = datastore(loaded, project.as_deref(), "catalog").await?;
-                let source = Arc::new(DatastoreCatalog::new(datastore));
-                let bounds =
-                    Bounds { lifetime: *cache, max_stale: *max_stale, job_types: MOST_JOB_TYPES };
-                let cached = CachedCatalog::new(source, Arc::clone(clock), bounds);
-                CatalogSource::Datastore(Arc::new(cached))
-            }
-        };
+        let catalog = CatalogSource::open(loaded, clock).await?;
+        for fault in catalog.faults() {
+            tracing::warn!("{fault}");
+        }
         Ok(Self { catalog, flags: open_flags(loaded).await? })
     }
 
     /// The catalog.
     pub fn catalog(&self) -> Arc<dyn Catalog> {
-        match &self.catalog {
-            CatalogSource::Files(files) => files.clone(),
-            CatalogSource::Datastore(datastore) => datastore.clone(),
-        }
+        self.catalog.catalog()
     }
 
     /// The flags.
@@ -71,25 +112,20 @@ impl Lookups {
         Arc::new(self.flags.clone())
     }
 
-    /// Every job type that the catalog names.
-    ///
-    /// # Errors
-    /// The catalog can't be read.
-    pub async fn job_types(&self) -> Result<Vec<JobType>, CatalogError> {
-        match &self.catalog {
-            CatalogSource::Files(files) => {
-                Ok(files.index().job_types().map(JobType::from).collect())
-            }
-            CatalogSource::Datastore(datastore) => datastore.source().job_types().await,
+    /// For how long the catalog can't be read; zero while it can.
+    pub fn stale_for(&self) -> Duration {
+        match &self.catalog.0 {
+            Kind::Files(_) => Duration::ZERO,
+            Kind::Datastore(datastore) => datastore.stale_for(),
         }
     }
 
     /// Looks at the catalog's files, and reloads them when they changed. Flags are read anew each
     /// time, and Datastore's entities have a lifetime.
     pub fn poll(&self) -> Reload {
-        match &self.catalog {
-            CatalogSource::Files(files) => files.poll(),
-            CatalogSource::Datastore(_) => Reload::Unchanged,
+        match &self.catalog.0 {
+            Kind::Files(files) => files.poll(),
+            Kind::Datastore(_) => Reload::Unchanged,
         }
     }
 }
@@ -100,7 +136,9 @@ impl Lookups {
 /// Why Datastore can't be opened.
 pub async fn open_flags(loaded: &Loaded) -> Result<FlagStore, String> {
     Ok(match &loaded.config.flags.source {
-        FlagsFrom::Files(files) => FlagStore::Files(FileFlags::new(files.clone())),
+        FlagsFrom::Files(files) => {
+            FlagStore::Files(FileFlags::read_in(loaded.files.clone(), files.clone()))
+        }
         FlagsFrom::Datastore { project } => {
             let datastore = datastore(loaded, project.as_deref(), "flags").await?;
             FlagStore::Datastore(DatastoreFlags::new(datastore))

@@ -4,11 +4,16 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
+use super::{Backends, Lookups};
+use crate::backend::EndObserver;
 use crate::catalog::{Catalog, Freshness};
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::domain::name::{BackendName, JobType};
 use crate::domain::outcome::HoldKind;
 use crate::domain::room::{Occupancy, Room};
@@ -16,6 +21,7 @@ use crate::domain::task::WorkloadKey;
 use crate::ledger::record::{EndRecord, Record};
 use crate::ledger::store::{Store, StoreError};
 use crate::ledger::{Ledger, Now};
+use crate::pipeline::tally::{Decision, Observer};
 use crate::why::{About, Answer, InCatalog, Source, Stop};
 
 /// What the answers of a running scheduler are made of.
@@ -35,9 +41,56 @@ pub struct Why {
     pub clock: Arc<dyn Clock>,
 }
 
+/// Two that hear of every decision.
+struct Both(Arc<dyn Observer>, Arc<dyn Observer>);
+
+impl Observer for Both {
+    fn decided(&self, decision: &Decision) {
+        self.0.decided(decision);
+        self.1.decided(decision);
+    }
+}
+
 type Known = BTreeMap<WorkloadKey, (Record, Vec<EndRecord>)>;
 
+/// How long the ledger's last write may take.
+pub(super) const LAST_WORD: Duration = Duration::from_secs(3);
+
 impl Why {
+    /// Over a ledger that has what its file has, and is told how Jobs end from now on.
+    pub(super) fn open(
+        config: &Config,
+        backends: &Backends,
+        lookups: &Lookups,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
+        let ledger = Ledger::new(Arc::clone(clock));
+        ledger.remember(&config.ledger);
+        backends.tell_ends(&(Arc::clone(&ledger) as Arc<dyn EndObserver>));
+        Self {
+            ledger,
+            path: config.ledger.clone(),
+            now: backends.now(),
+            rooms: backends.rooms(),
+            catalog: lookups.catalog(),
+            clock: Arc::clone(clock),
+        }
+    }
+
+    /// What hears of every decision: the ledger, and `other`.
+    pub(super) fn hear(&self, other: Option<Arc<dyn Observer>>) -> Arc<dyn Observer> {
+        let ledger = Arc::clone(&self.ledger) as Arc<dyn Observer>;
+        match other {
+            Some(other) => Arc::new(Both(other, ledger)),
+            None => ledger,
+        }
+    }
+
+    /// Keeps the ledger's file until `stop`.
+    pub(super) async fn keep(self, stop: CancellationToken) {
+        self.ledger.keep(self.path, self.now, stop).await;
+    }
+
     /// The answer for a job type, or for one command of it.
     pub async fn answer(&self, job_type: &JobType, command: Option<&str>) -> Answer {
         let (path, of) = (self.path.clone(), job_type.clone());

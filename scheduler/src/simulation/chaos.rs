@@ -164,9 +164,25 @@ impl Chaos {
 pub struct ChaosApi {
     pub chaos: Arc<Chaos>,
     pub cluster: FakeCluster,
+    /// Until then nobody reaches it, and it answers nobody.
+    pub away: Arc<Mutex<Instant>>,
 }
 
 impl ChaosApi {
+    /// One call; `reads` changes nothing.
+    async fn call<T>(
+        &self,
+        call: &str,
+        reads: bool,
+        work: impl Future<Output = Result<T, ApiError>>,
+    ) -> Result<T, ApiError> {
+        if *self.away.lock().unwrap() > Instant::now() {
+            tokio::time::sleep(Duration::from_millis(self.chaos.draw(1_000))).await;
+            return Err(ApiError::lost("nobody is there"));
+        }
+        self.chaos.around(call, |done| self.error(done && !reads), work).await
+    }
+
     /// An error as the server or the connection gives it. `done`: the server has done the work.
     fn error(&self, done: bool) -> ApiError {
         if done {
@@ -191,44 +207,45 @@ impl ChaosApi {
 #[async_trait]
 impl ClusterApi for ChaosApi {
     async fn create_job(&self, name: &str, body: Vec<u8>) -> Result<JobFacts, ApiError> {
-        if !self.chaos.calm() && self.chaos.draw(25) == 0 {
+        let away = *self.away.lock().unwrap() > Instant::now();
+        if !away && !self.chaos.calm() && self.chaos.draw(25) == 0 {
             // Answered as lost, and done a moment later.
             self.chaos.note(&format!("create {name} is late"));
             self.cluster.script(Verb::CreateJob, [Fault::Late(ApiError::lost("timed out"))]);
             return self.cluster.create_job(name, body).await;
         }
         let work = self.cluster.create_job(name, body);
-        self.chaos.around(&format!("create {name}"), |done| self.error(done), work).await
+        self.call(&format!("create {name}"), false, work).await
     }
 
     async fn get_job(&self, name: &str) -> Result<Option<JobFacts>, ApiError> {
         let work = self.cluster.get_job(name);
-        self.chaos.around(&format!("get {name}"), |_| self.error(false), work).await
+        self.call(&format!("get {name}"), true, work).await
     }
 
     async fn delete_job(&self, name: &str, uid: &str) -> Result<(), ApiError> {
         let work = self.cluster.delete_job(name, uid);
-        self.chaos.around(&format!("delete {name}"), |done| self.error(done), work).await
+        self.call(&format!("delete {name}"), false, work).await
     }
 
     async fn list_jobs(&self, next: Option<&str>) -> Result<Page<JobFacts>, ApiError> {
         let work = self.cluster.list_jobs(next);
-        self.chaos.around("list jobs", |_| self.error(false), work).await
+        self.call("list jobs", true, work).await
     }
 
     async fn watch_jobs(&self, from: &str) -> Result<Watch<JobFacts>, ApiError> {
         let work = self.cluster.watch_jobs(from);
-        self.chaos.around("watch jobs", |_| self.error(false), work).await
+        self.call("watch jobs", true, work).await
     }
 
     async fn list_pending_pods(&self, next: Option<&str>) -> Result<Page<PodFacts>, ApiError> {
         let work = self.cluster.list_pending_pods(next);
-        self.chaos.around("list pods", |_| self.error(false), work).await
+        self.call("list pods", true, work).await
     }
 
     async fn watch_pending_pods(&self, from: &str) -> Result<Watch<PodFacts>, ApiError> {
         let work = self.cluster.watch_pending_pods(from);
-        self.chaos.around("watch pods", |_| self.error(false), work).await
+        self.call("watch pods", true, work).await
     }
 
     async fn list_work_pods(&self, next: Option<&str>) -> Result<Page<WorkPod>, ApiError> {
@@ -253,17 +270,17 @@ impl ClusterApi for ChaosApi {
 
     async fn get_account(&self, name: &str) -> Result<Option<AccountFacts>, ApiError> {
         let work = self.cluster.get_account(name);
-        self.chaos.around("get account", |_| self.error(false), work).await
+        self.call("get account", true, work).await
     }
 
     async fn create_account(&self, name: &str, email: &str) -> Result<(), ApiError> {
         let work = self.cluster.create_account(name, email);
-        self.chaos.around("create account", |done| self.error(done), work).await
+        self.call("create account", false, work).await
     }
 
     async fn get_config_map(&self, name: &str) -> Result<Option<ConfigMapFacts>, ApiError> {
         let work = self.cluster.get_config_map(name);
-        self.chaos.around("get config map", |_| self.error(false), work).await
+        self.call("get config map", true, work).await
     }
 
     async fn put_config_map(
@@ -272,12 +289,12 @@ impl ClusterApi for ChaosApi {
         facts: &ConfigMapFacts,
     ) -> Result<ConfigMapFacts, ApiError> {
         let work = self.cluster.put_config_map(name, facts);
-        self.chaos.around("put config map", |done| self.error(done), work).await
+        self.call("put config map", false, work).await
     }
 
     async fn get_lease(&self, name: &str) -> Result<Option<LeaseFacts>, ApiError> {
         let work = self.cluster.get_lease(name);
-        self.chaos.around("get lease", |_| self.error(false), work).await
+        self.call("get lease", true, work).await
     }
 
     async fn put_lease(
@@ -287,7 +304,7 @@ impl ClusterApi for ChaosApi {
         renewed: Timestamp,
     ) -> Result<LeaseFacts, ApiError> {
         let work = self.cluster.put_lease(name, facts, renewed);
-        self.chaos.around("put lease", |done| self.error(done), work).await
+        self.call("put lease", false, work).await
     }
 }
 

@@ -1,80 +1,77 @@
 //! The world of one simulated run: what outlives a crash, and what must hold in it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures::future::select_all;
 use jiff::Timestamp;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::chaos::{Chaos, ChaosApi, ChaosQueue};
-use crate::backend::EndObserver;
+use super::farm::{AnyCatalog, OneWorkload, Weighing};
+use super::listener::Told;
 use crate::backend::kubernetes::fake::FakeCluster;
-use crate::backend::kubernetes::{Fatal, KubernetesBackend, Settings as BackendSettings};
-use crate::catalog::entity::{Job, JobEntities};
-use crate::catalog::{Catalog, CatalogError, Freshness};
+use crate::backend::kubernetes::successive::Successive;
+use crate::backend::kubernetes::{Fatal, Settings as BackendSettings};
 use crate::clock::{Clock, PacedClock};
-use crate::domain::end::{End, EndKind};
 use crate::domain::message::{Decoded, decode};
-use crate::domain::name::{Attempt, Command, JobName, JobType, TaskHash};
-use crate::domain::outcome::Deferral;
-use crate::domain::task::WorkloadKey;
-use crate::domain::workload::{Account, Isolation, Workload, upstream_duration};
-use crate::flags::{FlagSet, FlagSource, FlagsError};
+use crate::flags::{Flag, FlagSet};
 use crate::gate::Candidate;
+use crate::gate::routes::Routes;
+use crate::leadership::Leadership;
 use crate::pipeline::leases::Leases;
-use crate::pipeline::{BackendBinding, Deps, Pipeline, QueueBinding, Resolver, Settings};
+use crate::pipeline::{BackendBinding, Deps, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::memory::MemoryQueue;
 use crate::queue::{LeaseId, Queue};
+use crate::records::InMemory;
 use crate::render::{Policy, Templates};
 
-/// The pending limit of the run, below the number of tasks.
+/// The pending limit of each cluster, below the number of tasks.
 const LIMIT: usize = 5;
 /// Everything must be done by then.
 const DEADLINE: Duration = Duration::from_secs(3 * 3600);
+/// The clusters; the first is home.
+const CLUSTERS: usize = 2;
+/// The weights that a change of flags may set, each a pair.
+const WEIGHTS: [[f64; CLUSTERS]; 6] =
+    [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.2, 0.8], [0.3, 0.3], [0.8, 0.2]];
+
+/// A cluster, and until when it is away.
+struct Place {
+    cluster: FakeCluster,
+    away: Arc<Mutex<Instant>>,
+}
 
 /// What outlives a crash.
 pub struct World {
     pub chaos: Arc<Chaos>,
     clock: Arc<dyn Clock>,
     queue: Arc<MemoryQueue>,
-    cluster: FakeCluster,
+    places: Vec<Place>,
+    flags: Arc<Mutex<FlagSet>>,
+    controls: Arc<InMemory>,
     templates: Arc<Templates>,
+    /// Messages that are published later.
+    to_come: Mutex<VecDeque<(String, BTreeMap<String, String>)>>,
     /// The Job's name by message id, of the messages that are tasks.
     tasks: BTreeMap<String, String>,
     bad: usize,
     /// The first breach of the contract.
     broken: Arc<Mutex<Option<String>>>,
     /// The Jobs whose end was told, by whatever process.
-    told: Arc<Mutex<BTreeSet<String>>>,
+    told: Told,
 }
 
-/// One process's listener: each end once, and none that isn't the pod's own.
-struct Listener {
-    chaos: Arc<Chaos>,
-    told: Arc<Mutex<BTreeSet<String>>>,
-    mine: Mutex<BTreeSet<String>>,
-    broken: Arc<Mutex<Option<String>>>,
+fn made(clusters: &[FakeCluster], job: &str) -> usize {
+    clusters.iter().map(|cluster| cluster.made(job)).sum()
 }
 
-impl EndObserver for Listener {
-    fn knows(&self, task: &TaskHash, attempt: Attempt) -> bool {
-        self.told.lock().unwrap().contains(JobName::of(task, attempt).as_str())
-    }
-
-    fn ended(&self, end: End) {
-        let kind = end.verdict.kind;
-        self.chaos.note(&format!("{} ended: {kind}", end.job));
-        let again = !self.mine.lock().unwrap().insert(end.job.clone());
-        if again || kind != EndKind::Succeeded {
-            let breach = format!("{} is told to have ended as {kind}, again: {again}", end.job);
-            self.broken.lock().unwrap().get_or_insert(breach);
-        }
-        self.told.lock().unwrap().insert(end.job);
-    }
+fn flags(weights: [f64; CLUSTERS]) -> FlagSet {
+    let flag = |value| Flag { enabled: true, value: Some(value), ..Flag::default() };
+    FlagSet(weights.iter().enumerate().map(|(at, w)| (format!("w{at}"), flag(*w))).collect())
 }
 
 impl World {
@@ -83,7 +80,7 @@ impl World {
         let clock: Arc<dyn Clock> = Arc::new(PacedClock::starting_at(epoch));
         let chaos = Arc::new(Chaos::new(seed));
         let queue = Arc::new(MemoryQueue::new("q".into(), Arc::clone(&clock)));
-        let (mut tasks, mut bad) = (BTreeMap::new(), 0);
+        let (mut tasks, mut bad, mut to_come) = (BTreeMap::new(), 0, VecDeque::new());
         for n in 0..6 + chaos.draw(8) {
             let (id, job) = (format!("m{n}"), format!("job_{}", chaos.draw(3)));
             // Some inputs are queued twice, under two signatures.
@@ -99,13 +96,23 @@ impl World {
                 }
                 _ => bad += 1,
             }
-            queue.put(&id, attributes);
+            match chaos.draw(2) {
+                0 => queue.put(&id, attributes),
+                _ => to_come.push_back((id, attributes)),
+            }
         }
-        Self {
+        let place = |_| Place {
             cluster: FakeCluster::new(Arc::clone(&clock)),
+            away: Arc::new(Mutex::new(Instant::now())),
+        };
+        Self {
+            places: (0..CLUSTERS).map(place).collect(),
+            flags: Arc::new(Mutex::new(flags(WEIGHTS[chaos.draw(6) as usize]))),
+            controls: Arc::default(),
             templates: Arc::new(Templates::embedded().expect("templates")),
+            to_come: Mutex::new(to_come),
             broken: Arc::default(),
-            told: Arc::default(),
+            told: Told::default(),
             chaos,
             clock,
             queue,
@@ -118,14 +125,17 @@ impl World {
         self.chaos.history()
     }
 
+    fn clusters(&self) -> Vec<FakeCluster> {
+        self.places.iter().map(|place| place.cluster.clone()).collect()
+    }
+
     /// Nothing is acked whose Job was never made.
     fn watched_queue(&self) -> Arc<ChaosQueue> {
-        let (cluster, tasks) = (self.cluster.clone(), self.tasks.clone());
+        let (clusters, tasks) = (self.clusters(), self.tasks.clone());
         let broken = Arc::clone(&self.broken);
         let before_ack = move |lease: &LeaseId| {
             let id = lease.0.split('/').next().unwrap_or_default();
-            let made = tasks.get(id).map(|job| cluster.made(job));
-            if made == Some(0) {
+            if tasks.get(id).map(|job| made(&clusters, job)) == Some(0) {
                 let breach = format!("message {id} is acked before its Job was made");
                 broken.lock().unwrap().get_or_insert(breach);
             }
@@ -142,10 +152,12 @@ impl World {
         if let Some(broken) = self.broken.lock().unwrap().clone() {
             return Err(broken);
         }
-        if let Some(job) = self.tasks.values().find(|job| self.cluster.made(job) > 1) {
-            return Err(format!("{job} was made twice"));
+        let clusters = self.clusters();
+        if let Some(job) = self.tasks.values().find(|job| made(&clusters, job) > 1) {
+            let on: Vec<usize> = clusters.iter().map(|cluster| cluster.made(job)).collect();
+            return Err(format!("{job} was made twice: {on:?}"));
         }
-        let most = self.cluster.most_pending();
+        let most = clusters.iter().map(FakeCluster::most_pending).max().unwrap_or_default();
         if most > LIMIT {
             return Err(format!("{most} were pending, over the limit of {LIMIT}"));
         }
@@ -154,7 +166,7 @@ impl World {
 
     /// Whether nothing is left to do.
     fn done(&self) -> bool {
-        self.queue.is_empty()
+        self.queue.is_empty() && self.to_come.lock().unwrap().is_empty()
     }
 
     /// What must hold at the end.
@@ -163,13 +175,14 @@ impl World {
         if !self.done() {
             return Err(format!("{} messages are left", self.queue.len()));
         }
-        if let Some(job) = self.tasks.values().find(|job| self.cluster.made(job) != 1) {
-            return Err(format!("{job} was made {} times", self.cluster.made(job)));
+        let clusters = self.clusters();
+        if let Some(job) = self.tasks.values().find(|job| made(&clusters, job) != 1) {
+            return Err(format!("{job} was made {} times", made(&clusters, job)));
         }
-        let (there, told) = (self.cluster.jobs(), self.told.lock().unwrap());
-        let silent =
-            |job: &&String| !told.contains(*job) && !there.iter().any(|there| there.name == **job);
-        if let Some(job) = self.tasks.values().find(silent) {
+        let there = |job: &str| {
+            clusters.iter().any(|cluster| cluster.jobs().iter().any(|there| there.name == job))
+        };
+        if let Some(job) = self.tasks.values().find(|job| !self.told.has(job) && !there(job)) {
             return Err(format!("{job} went without its end being told"));
         }
         let quarantined = self.queue.quarantined().len();
@@ -179,36 +192,42 @@ impl World {
         Ok(())
     }
 
+    fn backend(&self, at: usize, home: Option<Arc<dyn Leadership>>) -> Arc<Successive> {
+        let Place { cluster, away } = &self.places[at];
+        let api = Arc::new(ChaosApi {
+            chaos: Arc::clone(&self.chaos),
+            cluster: cluster.clone(),
+            away: Arc::clone(away),
+        });
+        let settings = BackendSettings {
+            name: format!("k8s-{at}").into(),
+            namespace: "farm".into(),
+            scheduler: "sim".into(),
+            pending_limit_default: LIMIT,
+            live_limit: None,
+            creates_per_second: None,
+            window: 4,
+            request_timeout: Duration::from_secs(3),
+            retain_finished: Duration::from_secs(600),
+            policy: Policy { strict: false },
+            templates: Arc::clone(&self.templates),
+            identity: format!("process-{}", self.chaos.draw(u64::MAX)),
+            seed: self.chaos.draw(u64::MAX),
+            home,
+        };
+        Successive::new(api, Arc::clone(&self.clock), settings)
+    }
+
     /// Starts a process of the scheduler over the world as it is.
     fn start(&self) -> Process {
         let mut parts = Process::new();
-        let api =
-            Arc::new(ChaosApi { chaos: Arc::clone(&self.chaos), cluster: self.cluster.clone() });
-        let backend = KubernetesBackend::new(
-            api,
-            Arc::clone(&self.clock),
-            BackendSettings {
-                name: "k8s".into(),
-                namespace: "farm".into(),
-                scheduler: "sim".into(),
-                pending_limit_default: LIMIT,
-                live_limit: None,
-                creates_per_second: None,
-                window: 4,
-                request_timeout: Duration::from_secs(3),
-                retain_finished: Duration::from_secs(600),
-                policy: Policy { strict: false },
-                templates: Arc::clone(&self.templates),
-                identity: format!("process-{}", self.chaos.draw(u64::MAX)),
-                seed: self.chaos.draw(u64::MAX),
-            },
-        );
-        backend.tell_ends(Arc::new(Listener {
-            chaos: Arc::clone(&self.chaos),
-            told: Arc::clone(&self.told),
-            mine: Mutex::default(),
-            broken: Arc::clone(&self.broken),
-        }));
+        let home = self.backend(0, None);
+        let leadership = home.current().leadership();
+        let backends = [Arc::clone(&home), self.backend(1, Some(Arc::clone(&leadership)))];
+        let listener = self.told.listener(&self.chaos, &self.broken);
+        for backend in &backends {
+            backend.tell_ends(Arc::clone(&listener));
+        }
         let queue = self.watched_queue();
         let leases = Leases::new(Arc::clone(&queue) as Arc<dyn Queue>, Duration::from_secs(30));
         let keeping = Arc::clone(&leases).run();
@@ -216,30 +235,53 @@ impl World {
             keeping.await;
             Ok(())
         });
-        let running = Arc::clone(&backend);
-        parts.spawn(async move { running.run(CancellationToken::new()).await });
+        for backend in backends.clone() {
+            parts.spawn(async move { backend.run(CancellationToken::new()).await });
+        }
+        let bind = |(at, backend): (usize, Arc<Successive>)| BackendBinding {
+            candidate: Candidate {
+                name: format!("k8s-{at}").into(),
+                flag: Some(format!("w{at}")),
+                default_weight: 0.0,
+            },
+            backend,
+        };
         let mut pipeline = Pipeline::new(Deps {
             clock: Arc::clone(&self.clock),
-            queues: vec![QueueBinding { leases, queue, base_os_version: None, max_panics: 3 }],
-            catalog: Arc::new(AnyCatalog),
-            flags: Arc::new(NoFlags),
-            resolver: Arc::new(OneWorkload),
-            backends: vec![BackendBinding {
-                backend,
-                candidate: Candidate { name: "k8s".into(), flag: None, default_weight: 1.0 },
+            queues: vec![QueueBinding {
+                leases,
+                queue,
+                base_os_version: None,
+                max_panics: 3,
+                hold: true,
             }],
+            catalog: Arc::new(AnyCatalog),
+            flags: Arc::new(Weighing(Arc::clone(&self.flags))),
+            resolver: Arc::new(OneWorkload),
+            backends: backends.into_iter().enumerate().map(bind).collect(),
+            routes: Routes::default(),
+            leadership,
+            records: home.records(),
+            controls: self.controls.clone(),
             settings: Settings {
                 held: 100,
                 flags_max_age: Duration::from_secs(600),
                 once: false,
                 grace: Duration::from_secs(20),
+                spill_after: Duration::from_secs(20),
             },
             on_flags: Box::new(|_| {}),
             observer: None,
         });
         parts.spawn(async move {
-            pipeline.run(CancellationToken::new()).await.expect("it can go on");
-            Ok(())
+            match pipeline.run(CancellationToken::new()).await {
+                Ok(_) => Ok(()),
+                Err(PipelineError::Overtaken(why)) => {
+                    let (scheduler, why) = ("sim".to_owned(), why.to_string());
+                    Err(Fatal::LostLease { scheduler, why })
+                }
+                Err(error) => panic!("{error}"),
+            }
         });
         parts
     }
@@ -260,7 +302,7 @@ async fn next_end(processes: &mut [Process]) -> Result<usize, String> {
 
 /// Runs until everything is done, over all crashes. One process or, in a third of the runs, two.
 pub async fn run_to_the_end(world: &World) -> Result<(), String> {
-    let deadline = tokio::time::Instant::now() + DEADLINE;
+    let deadline = Instant::now() + DEADLINE;
     let count = if world.chaos.draw(3) == 0 { 2 } else { 1 };
     loop {
         let crash = world.chaos.next_crash();
@@ -282,7 +324,7 @@ pub async fn run_to_the_end(world: &World) -> Result<(), String> {
             if world.done() && world.chaos.calm() {
                 return world.check_end();
             }
-            if tokio::time::Instant::now() > deadline {
+            if Instant::now() > deadline {
                 return Err(format!("not done in time: {} messages left", world.queue.len()));
             }
         }
@@ -294,12 +336,42 @@ pub async fn run_to_the_end(world: &World) -> Result<(), String> {
     }
 }
 
-/// The cluster's own life: pods are made, start and end; watches are cut, expire and fall silent.
+/// The world's own life: messages come, weights are changed, a cluster goes away and comes back.
 fn live(world: &World) {
-    let cluster = &world.cluster;
+    let chaos = &world.chaos;
+    world.clusters().iter().for_each(|cluster| live_in(chaos, cluster));
+    if (chaos.calm() || chaos.draw(8) == 0)
+        && let Some((id, attributes)) = world.to_come.lock().unwrap().pop_front()
+    {
+        world.queue.put(&id, attributes);
+    }
+    let away = &world.places[CLUSTERS - 1].away;
+    if chaos.calm() {
+        *away.lock().unwrap() = Instant::now();
+        *world.flags.lock().unwrap() = flags([0.5, 0.5]);
+        return;
+    }
+    match chaos.draw(60) {
+        0..4 => {
+            let weights = WEIGHTS[chaos.draw(6) as usize];
+            chaos.note(&format!("the weights become {weights:?}"));
+            *world.flags.lock().unwrap() = flags(weights);
+        }
+        4 => {
+            let seconds = chaos.draw(90);
+            chaos.note(&format!("the second cluster is away for {seconds} s"));
+            *away.lock().unwrap() = Instant::now() + Duration::from_secs(seconds);
+            world.places[CLUSTERS - 1].cluster.cut_watches();
+        }
+        _ => {}
+    }
+}
+
+/// A cluster's own life: pods are made, start and end; watches are cut, expire and fall silent.
+fn live_in(chaos: &Chaos, cluster: &FakeCluster) {
     cluster.make_pods();
     for job in cluster.jobs() {
-        match world.chaos.draw(6) {
+        match chaos.draw(6) {
             0 if job.progress.active => cluster.start(&job.name),
             1 if job.progress.started && !job.progress.finished => {
                 cluster.run_to_end(&job.name, 0);
@@ -309,72 +381,14 @@ fn live(world: &World) {
     }
     // What was on its way when its answer was given up arrives within a request's time.
     cluster.land_late();
-    if world.chaos.calm() {
+    if chaos.calm() {
         return cluster.mute_watches(false);
     }
-    match world.chaos.draw(30) {
+    match chaos.draw(30) {
         0 => cluster.cut_watches(),
         1 => cluster.expire_watches(),
         2 => cluster.mute_watches(true),
         3..6 => cluster.mute_watches(false),
         _ => {}
-    }
-}
-
-struct AnyCatalog;
-
-#[async_trait]
-impl Catalog for AnyCatalog {
-    async fn look_up(
-        &self,
-        job_types: &[JobType],
-        _: Freshness,
-    ) -> Result<BTreeMap<JobType, JobEntities>, CatalogError> {
-        let entities = |name: &JobType| {
-            let job = Job { name: name.to_string(), platform: "LINUX".into(), ..Job::default() };
-            (name.clone(), JobEntities { jobs: vec![job], ..JobEntities::default() })
-        };
-        Ok(job_types.iter().map(entities).collect())
-    }
-}
-
-struct NoFlags;
-
-#[async_trait]
-impl FlagSource for NoFlags {
-    async fn read(&self) -> Result<FlagSet, FlagsError> {
-        Ok(FlagSet::default())
-    }
-}
-
-struct OneWorkload;
-
-impl Resolver for OneWorkload {
-    fn resolve(
-        &self,
-        key: &WorkloadKey,
-        _: &JobEntities,
-        _: &FlagSet,
-    ) -> Result<Workload, Deferral> {
-        let profiles = crate::config::profiles::Profiles::default();
-        let mapping = "LINUX-PREEMPTIBLE-UNPRIVILEGED";
-        Ok(Workload {
-            key: key.clone(),
-            mapping: mapping.into(),
-            platform: "LINUX".into(),
-            project: None,
-            base_os_version: None,
-            image: "image".into(),
-            release: "prod".into(),
-            account: Account::Google { name: "sa".into(), email: "sa@p.example".into() },
-            isolation: Isolation::Kata,
-            duration: upstream_duration(key.command.as_str()),
-            disk_gb: None,
-            profile: profiles.resolve(mapping, key),
-        })
-    }
-
-    fn expected_run(&self, _: &Command) -> Duration {
-        Duration::from_secs(3600)
     }
 }

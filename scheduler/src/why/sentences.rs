@@ -175,8 +175,35 @@ fn hold(kind: HoldKind) -> (&'static str, Option<&'static str>) {
             "too many messages were rejected at once, so that nothing more is",
             Some("look at the quarantine, mend the cause, restart"),
         ),
-        #[allow(unreachable_patterns, reason = "a new reason has no words of its own yet")]
-        _ => ("they wait", None),
+        HoldKind::Paused => (
+            "somebody has paused it",
+            Some("`katabatch resume`, when the reason is gone (`katabatch controls list`)"),
+        ),
+        HoldKind::Bound => (
+            "a route binds it to backends of which none has a weight",
+            Some("set the weight flag of one of these backends above 0, or change the route"),
+        ),
+        HoldKind::ElsewhereUnknown => (
+            "they may have been created on another backend, which can't be asked now",
+            Some(
+                "they go on when that backend answers; if it is gone for good, `katabatch backend \
+                 declare-lost`",
+            ),
+        ),
+        HoldKind::RegionsFull => (
+            "every region that it may be in is full",
+            Some(
+                "they go on as jobs get machines; or give the mapping a subconfig in another region",
+            ),
+        ),
+        HoldKind::StorageUnavailable => (
+            "Cloud Storage or IAM can't be asked",
+            Some("they are tried again; see to the network and Google's status"),
+        ),
+        HoldKind::StorageRefused => (
+            "Cloud Storage refuses what is configured",
+            Some("mend the bucket's name or the account's rights (`katabatch check` looks)"),
+        ),
     }
 }
 

@@ -10,19 +10,24 @@ use katabatch::backend::Backend;
 use katabatch::catalog::entity::{Job, JobEntities};
 use katabatch::catalog::{Catalog, CatalogError, Freshness};
 use katabatch::clock::{Clock, PacedClock};
+use katabatch::domain::input_url::InputUrl;
 use katabatch::domain::name::{BackendName, Command, JobType, TaskHash};
 use katabatch::domain::outcome::*;
 use katabatch::domain::room::{Occupancy, Room};
 use katabatch::domain::task::{Task, WorkloadKey};
 use katabatch::domain::workload::*;
-use katabatch::flags::{FlagSet, FlagSource, FlagsError};
+use katabatch::flags::{Flag, FlagSet, FlagSource, FlagsError};
 use katabatch::gate::Candidate;
+use katabatch::gate::routes::Routes;
+use katabatch::leadership::Alone;
 use katabatch::pipeline::leases::Leases;
 use katabatch::pipeline::tally::Counts;
 use katabatch::pipeline::*;
 use katabatch::queue::Queue;
 use katabatch::queue::memory::MemoryQueue;
-use tokio::sync::watch;
+use katabatch::queue::push::{Answer as Told, Posted, PushQueue};
+use katabatch::records::{InMemory, Records};
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// What the backend does with a task, by the last part of its input's path.
@@ -36,9 +41,17 @@ pub struct FakeBackend {
     pub acked: Mutex<Vec<TaskHash>>,
     /// The names of inputs that have a Job already.
     pub there: Mutex<Vec<String>>,
+    /// It can't say what it has.
+    pub silent: Mutex<bool>,
+    /// How often it was cleared.
+    pub cleared: Mutex<usize>,
 }
 
 impl FakeBackend {
+    pub fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
+    }
+
     fn pending(&self, change: impl Fn(usize) -> usize) {
         self.room.send_modify(|room| {
             if let Room::Known(occupancy) = room {
@@ -80,8 +93,17 @@ impl Backend for FakeBackend {
     }
 
     async fn has(&self, task: &Task) -> Result<bool, Deferral> {
+        if *self.silent.lock().unwrap() {
+            let soon = Duration::from_secs(5);
+            return Err(Deferral::new(Scope::Task, HoldKind::BackendFailed, "no answer", soon));
+        }
         let there = self.there.lock().unwrap();
         Ok(there.iter().any(|name| task.input.reveal().contains(name.as_str())))
+    }
+
+    async fn clear(&self) -> Result<usize, Deferral> {
+        *self.cleared.lock().unwrap() += 1;
+        Ok(0)
     }
 
     fn acked(&self, tasks: &[TaskHash]) {
@@ -107,12 +129,22 @@ impl Catalog for FakeCatalog {
     }
 }
 
-struct NoFlags;
+/// Flags that a test changes.
+#[derive(Default)]
+pub struct Flags(Mutex<FlagSet>);
+
+impl Flags {
+    /// Sets the weight of the backend of this name.
+    pub fn weigh(&self, backend: &str, value: f64) {
+        let flag = Flag { enabled: true, value: Some(value), ..Flag::default() };
+        self.0.lock().unwrap().0.insert(backend.to_owned(), flag);
+    }
+}
 
 #[async_trait]
-impl FlagSource for NoFlags {
+impl FlagSource for Flags {
     async fn read(&self) -> Result<FlagSet, FlagsError> {
-        Ok(FlagSet::default())
+        Ok(self.0.lock().unwrap().clone())
     }
 }
 
@@ -157,56 +189,105 @@ fn workload(key: WorkloadKey) -> Workload {
         duration: Duration::from_secs(21_600),
         disk_gb: None,
         profile: Profile { ttl: Duration::from_secs(100), ..Profile::default() },
+        machines: None,
     }
 }
 
 /// A whole small world.
 pub struct World {
     pub queue: Arc<MemoryQueue>,
+    pub push: Arc<PushQueue>,
+    /// The first backend.
     pub backend: Arc<FakeBackend>,
+    pub backends: Vec<Arc<FakeBackend>>,
     pub pipeline: Pipeline,
 }
 
-pub fn world(answer: Answer, pending: usize, limit: usize, once: bool) -> World {
-    let clock: Arc<dyn Clock> =
-        Arc::new(PacedClock::starting_at("2026-03-01T00:00:00Z".parse::<Timestamp>().unwrap()));
-    let queue = Arc::new(MemoryQueue::new("q".into(), Arc::clone(&clock)));
+/// What outlives a process, for a world that goes on in another one.
+pub struct Kept {
+    pub clock: Arc<dyn Clock>,
+    pub queue: Arc<MemoryQueue>,
+    pub records: Arc<InMemory>,
+    pub controls: Arc<InMemory>,
+    pub flags: Arc<Flags>,
+    pub routes: Routes,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        let epoch: Timestamp = "2026-03-01T00:00:00Z".parse().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(PacedClock::starting_at(epoch));
+        Self {
+            queue: Arc::new(MemoryQueue::new("q".into(), Arc::clone(&clock))),
+            clock,
+            records: Arc::default(),
+            controls: Arc::default(),
+            flags: Arc::default(),
+            routes: Routes::default(),
+        }
+    }
+}
+
+pub fn backend(name: &str, answer: Answer, pending: usize, limit: usize) -> Arc<FakeBackend> {
     let room = Room::Known(Occupancy { pending, pending_limit: limit, live: 0, live_limit: None });
-    let backend = Arc::new(FakeBackend {
-        name: "fake".into(),
+    Arc::new(FakeBackend {
+        name: name.into(),
         room: watch::Sender::new(room),
         answer,
         calls: Mutex::default(),
         acked: Mutex::default(),
         there: Mutex::default(),
-    });
-    let leases = Leases::new(queue.clone() as Arc<dyn Queue>, Duration::from_secs(60));
-    tokio::spawn(Arc::clone(&leases).run());
+        silent: Mutex::default(),
+        cleared: Mutex::default(),
+    })
+}
+
+pub fn world(answer: Answer, pending: usize, limit: usize, once: bool) -> World {
+    let kept = Kept::default();
+    kept.flags.weigh("fake", 1.0);
+    world_of(&kept, vec![backend("fake", answer, pending, limit)], once)
+}
+
+/// A process over what is kept, with these backends; the flag of each is named as it is.
+pub fn world_of(kept: &Kept, backends: Vec<Arc<FakeBackend>>, once: bool) -> World {
+    let Kept { clock, queue, records, controls, flags, routes } = kept;
+    let push = PushQueue::new("push".into(), Arc::clone(clock));
+    let bind_queue = |queue: Arc<dyn Queue>, hold| {
+        let leases = Leases::new(Arc::clone(&queue), Duration::from_secs(60));
+        tokio::spawn(Arc::clone(&leases).run());
+        QueueBinding { leases, queue, base_os_version: None, max_panics: 3, hold }
+    };
+    let bind = |backend: &Arc<FakeBackend>| BackendBinding {
+        backend: backend.clone(),
+        candidate: Candidate {
+            name: backend.name.clone(),
+            flag: Some(backend.name.to_string()),
+            default_weight: 0.0,
+        },
+    };
     let pipeline = Pipeline::new(Deps {
-        clock,
-        queues: vec![QueueBinding {
-            leases,
-            queue: queue.clone(),
-            base_os_version: None,
-            max_panics: 3,
-        }],
-        catalog: Arc::new(FakeCatalog(vec!["a", "b", "explosive"])),
-        flags: Arc::new(NoFlags),
+        clock: Arc::clone(clock),
+        queues: vec![bind_queue(queue.clone(), true), bind_queue(push.clone(), false)],
+        catalog: Arc::new(FakeCatalog(vec!["a", "b", "explosive", "android-a"])),
+        flags: flags.clone(),
         resolver: Arc::new(FakeResolver),
-        backends: vec![BackendBinding {
-            backend: backend.clone(),
-            candidate: Candidate { name: "fake".into(), flag: None, default_weight: 1.0 },
-        }],
+        backends: backends.iter().map(bind).collect(),
+        routes: routes.clone(),
+        leadership: Arc::new(Alone { since: clock.wall() }),
+        records: records.clone() as Arc<dyn Records>,
+        controls: controls.clone() as Arc<dyn Records>,
         settings: Settings {
             held: 1000,
             flags_max_age: Duration::from_secs(600),
             once,
             grace: Duration::from_secs(20),
+            spill_after: Duration::from_secs(600),
         },
         on_flags: Box::new(|_| {}),
         observer: None,
     });
-    World { queue, backend, pipeline }
+    let backend = backends[0].clone();
+    World { queue: queue.clone(), push, backend, backends, pipeline }
 }
 
 pub fn put(queue: &MemoryQueue, id: &str, job: &str, url: &str) {
@@ -217,6 +298,19 @@ pub fn put(queue: &MemoryQueue, id: &str, job: &str, url: &str) {
 impl World {
     pub fn put(&self, job: &str, name: &str) {
         put(&self.queue, name, job, &format!("https://storage.googleapis.com/in/{name}"));
+    }
+
+    /// Posts a task, as the HTTP endpoint does.
+    pub fn post(&self, job: &str, name: &str) -> oneshot::Receiver<Told> {
+        self.post_url(job, name, &format!("https://storage.googleapis.com/in/{name}"))
+    }
+
+    pub fn post_url(&self, job: &str, id: &str, url: &str) -> oneshot::Receiver<Told> {
+        let pairs = [("command", "fuzz"), ("job", job), ("argument", url)];
+        let key = WorkloadKey { command: "fuzz".into(), job_type: job.into() };
+        let hash = Task::new(key, InputUrl::parse(url).unwrap(), id, Timestamp::UNIX_EPOCH).hash;
+        let attributes = pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        self.push.push(Posted { hash, message_id: id.to_owned(), attributes }).unwrap()
     }
 
     pub async fn drain(&mut self) -> Counts {
@@ -238,6 +332,6 @@ impl World {
     }
 
     pub fn calls(&self) -> Vec<String> {
-        self.backend.calls.lock().unwrap().clone()
+        self.backend.calls()
     }
 }

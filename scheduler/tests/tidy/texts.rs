@@ -11,6 +11,7 @@ const DOCUMENTS: &[&str] = &[
     "CHANGELOG.md",
     "deny.toml",
     "docs/coming-from-clusterfuzz.md",
+    "docs/moving-from-batch.md",
     "fuzz/README.md",
     "kata/README.md",
     "kata/runtimeclass.yaml",

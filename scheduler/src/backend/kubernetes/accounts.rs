@@ -4,15 +4,27 @@
 //! The rules are in [`judge`], which is pure.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::sync::{Arc, Mutex as StdMutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::sync::Mutex;
 
+use super::KubernetesBackend;
 use super::api::{AccountFacts, ApiError, ClusterApi, EMAIL_ANNOTATION};
 use super::classify::{Verdict, classify};
 use crate::domain::outcome::{Deferral, HoldKind, Scope};
 use crate::domain::workload::Account;
+
+/// Lets Kubernetes accounts act as Google accounts.
+#[async_trait]
+pub trait Grants: Send + Sync {
+    /// Lets the account `name` act as `email`; whether that was new.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    async fn grant(&self, name: &str, email: &str) -> Result<bool, String>;
+}
 
 /// What to do about an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,11 +87,21 @@ fn judge(account: &Account, found: Option<&AccountFacts>, strict: bool, ns: &str
     }
 }
 
+impl KubernetesBackend {
+    /// Has the accounts also be let act as their Google accounts, by `grants`; the first call
+    /// counts.
+    pub fn grant_by(&self, grants: Arc<dyn Grants>) {
+        // A second one would do the same.
+        let _ = self.accounts.grants.set(grants);
+    }
+}
+
 /// The accounts of one namespace.
 pub struct Accounts {
     api: Arc<dyn ClusterApi>,
     namespace: String,
     strict: bool,
+    grants: OnceLock<Arc<dyn Grants>>,
     /// One lock an account, so that the first task of many asks and the others wait; true is good.
     known: StdMutex<BTreeMap<Account, Arc<Mutex<bool>>>>,
 }
@@ -87,8 +109,8 @@ pub struct Accounts {
 impl Accounts {
     /// The accounts of `namespace`.
     pub fn new(api: Arc<dyn ClusterApi>, namespace: &str, strict: bool) -> Self {
-        let known = StdMutex::default();
-        Self { api, namespace: namespace.to_owned(), strict, known }
+        let (known, grants) = (StdMutex::default(), OnceLock::new());
+        Self { api, namespace: namespace.to_owned(), strict, grants, known }
     }
 
     /// Sees to it that the account is there and ours to use.
@@ -104,8 +126,24 @@ impl Accounts {
         if !*good {
             self.check(account).await?;
             *good = true;
+            self.grant(account).await;
         }
         Ok(())
+    }
+
+    /// That it can't be granted stops nothing: the project's policy may have it, and else the
+    /// pods say so.
+    async fn grant(&self, account: &Account) {
+        let (Some(grants), Account::Google { name, email }) = (self.grants.get(), account) else {
+            return;
+        };
+        match grants.grant(name, email).await {
+            Ok(true) => tracing::info!(account = name, email, "may now act as this account"),
+            Ok(false) => {}
+            Err(why) => {
+                tracing::error!(account = name, email, why, "can't be let act as this account");
+            }
+        }
     }
 
     /// A create said that the account is missing: the next task asks again.

@@ -60,6 +60,23 @@ pub struct Progress {
     pub finished: bool,
 }
 
+/// What a command that looks for Jobs needs of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SelectedJob {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// The label of its command.
+    pub command: String,
+    /// The label of its job type.
+    pub job_type: String,
+    /// The condition Complete or Failed is true.
+    pub finished: bool,
+    /// It has a `deletionTimestamp`.
+    pub deleting: bool,
+}
+
 /// What is kept of a pod in phase Pending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodFacts {

@@ -6,6 +6,7 @@
 
 mod answers;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,12 +23,13 @@ use super::api::{
     AccountFacts, ApiError, ClusterApi, ConfigMapFacts, EMAIL_ANNOTATION, EventFacts, JobFacts,
     LeaseFacts, Page, PodFacts, Watch,
 };
+use super::calls::{Calls, Verb};
 use super::facts::WorkPod;
 use super::leader::DURATION;
 use super::wire::{self, Facts};
 use crate::domain::log_tail::{LogTail, TAIL_BYTES, TailBuffer};
 
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 /// Metadata only: half the bytes of a Job.
 const META: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const META_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -54,6 +56,7 @@ pub struct KubeApi {
     client: kube::Client,
     namespace: String,
     request_timeout: Duration,
+    pub(super) calls: Arc<Calls>,
 }
 
 /// A successful answer.
@@ -65,10 +68,10 @@ struct Answer {
 impl KubeApi {
     /// `namespace` through `client`, with a bound for single requests.
     pub fn new(client: kube::Client, namespace: &str, request_timeout: Duration) -> Self {
-        Self { client, namespace: namespace.to_owned(), request_timeout }
+        Self { client, namespace: namespace.to_owned(), request_timeout, calls: Arc::default() }
     }
 
-    fn jobs(&self) -> String {
+    pub(super) fn jobs(&self) -> String {
         format!("/apis/batch/v1/namespaces/{}/jobs", self.namespace)
     }
 
@@ -111,8 +114,10 @@ impl KubeApi {
         let request = request
             .body(body.map_or_else(Body::empty, Body::from))
             .map_err(|error| ApiError::unsent(&error.to_string()))?;
-        let response = self.client.send(request).await.map_err(|error| transport(&error))?;
-        let status = response.status().as_u16();
+        let answer = self.client.send(request).await;
+        let status = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
+        self.calls.count(Verb::of(method, path), answer.is_ok().then_some(status));
+        let response = answer.map_err(|error| transport(&error))?;
         let (parts, body) = response.into_parts();
         if parts.status.is_success() {
             return Ok(Answer { status, body });
@@ -153,7 +158,7 @@ impl KubeApi {
         }
     }
 
-    async fn list<T: Facts>(
+    pub(super) async fn list<T: Facts>(
         &self,
         path: &str,
         accept: &str,

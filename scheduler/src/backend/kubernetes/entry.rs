@@ -54,7 +54,7 @@ pub(super) struct Entry {
 
 impl Entry {
     /// An answer is still out or was lost: what is there is not known.
-    fn open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.flights > 0 || self.lost.is_some()
     }
 
@@ -64,9 +64,14 @@ impl Entry {
         let unfinished = self.job.as_ref().is_some_and(|job| !job.finished);
         let waiting = self.job.as_ref().is_some_and(|job| !job.finished && !job.started);
         Weight {
-            pending: self.pods.len().max(usize::from(self.open() || waiting)),
-            live: usize::from(self.open() || unfinished),
+            pending: self.pods.len().max(usize::from(self.is_open() || waiting)),
+            live: usize::from(self.is_open() || unfinished),
         }
+    }
+
+    /// Whether it holds its place for creates alone: nothing is known to be there or to come.
+    pub(super) fn is_reserved_only(&self) -> bool {
+        self.flights > 0 && self.lost.is_none() && self.job.is_none() && self.pods.is_empty()
     }
 
     /// Whether a GET should tell what is there.
@@ -90,7 +95,7 @@ impl Entry {
         if self.job.as_ref().is_none_or(|job| job.watched) {
             self.check = None;
         }
-        if !self.open() {
+        if !self.is_open() {
             self.gone = None;
             if self.job.as_ref().is_some_and(|job| job.finished) {
                 self.job = None;
@@ -98,8 +103,13 @@ impl Entry {
         }
     }
 
+    /// A Job is there, or its pods are.
+    pub(super) fn has_job(&self) -> bool {
+        self.job.is_some() || !self.pods.is_empty()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        !self.open() && self.job.is_none() && self.pods.is_empty()
+        !self.is_open() && self.job.is_none() && self.pods.is_empty()
     }
 
     /// A Job is there, says the watch or an answer.

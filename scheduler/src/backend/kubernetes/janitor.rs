@@ -13,6 +13,7 @@ use super::api::{ApiError, ClusterApi, ConfigMapFacts};
 use super::leader::Leader;
 use super::observe::Observe;
 use crate::clock::Clock;
+use crate::leadership::Leadership as _;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(2);

@@ -7,21 +7,29 @@
 //! merely stopped sends nothing when it wakes, but one whose whole machine was suspended could, up
 //! to what was left of its seven seconds. A Lease that somebody deletes by hand is taken at once by
 //! a process that never saw it, up to one renewal before its holder notices and ends.
+//!
+//! Of a scheduler's namespaces one is home: its Lease decides who leads. The Lease of another
+//! namespace is only taken while the home Lease is held, and counts only together with it; it is
+//! what makes a new leader wait there for what the old one sent last.
 
 mod term;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 pub use self::term::LEASE as DURATION;
 use self::term::{Candidate, LEASE, Look, RENEW_EVERY, Term};
 use super::api::{ApiError, ClusterApi, LeaseFacts};
 use crate::clock::Clock;
+use crate::leadership::Leadership;
 
 /// The wait before a further look, and after a renewal that failed.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How often it is looked whether this process leads at home.
+const HOME_AGAIN: Duration = Duration::from_millis(200);
 /// How long a shutdown waits for the Lease to be let go of.
 const LAST_WRITE: Duration = Duration::from_secs(3);
 
@@ -32,6 +40,10 @@ pub struct Leader {
     lease: String,
     ours: String,
     term: Mutex<Term>,
+    /// When this process began to lead, what a predecessor sent last having landed.
+    since: OnceLock<Timestamp>,
+    /// Who leads the scheduler, where this namespace is not home.
+    home: Option<Arc<dyn Leadership>>,
 }
 
 /// Why a renewal did not come about.
@@ -48,23 +60,29 @@ impl Leader {
         clock: Arc<dyn Clock>,
         scheduler: &str,
         identity: &str,
+        home: Option<Arc<dyn Leadership>>,
     ) -> Arc<Self> {
         let (lease, ours) = (format!("katabatch-{scheduler}"), identity.to_owned());
-        Arc::new(Self { api, clock, lease, ours, term: Mutex::default() })
+        let since = OnceLock::new();
+        Arc::new(Self { api, clock, lease, ours, term: Mutex::default(), since, home })
     }
 
     fn term(&self) -> MutexGuard<'_, Term> {
         self.term.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a create may be sent now.
-    pub fn may_create(&self) -> bool {
-        self.term().may_create(self.clock.mono())
+    fn leads_at_home(&self) -> bool {
+        self.home.as_ref().is_none_or(|home| home.may_create())
     }
 
     /// Takes the Lease, however long that takes, and tells meanwhile why not yet. Whether the
     /// predecessor did not let go by itself: then what it sent last may still land.
     pub async fn acquire(&self, not_yet: impl Fn(&str)) -> bool {
+        // Else two processes could hold one Lease each, and neither create anything.
+        while !self.leads_at_home() {
+            not_yet("this process does not lead: the home Lease is another's");
+            sleep(HOME_AGAIN).await;
+        }
         let mut candidate = Candidate::new(&self.ours);
         let mut said = String::new();
         loop {
@@ -98,6 +116,7 @@ impl Leader {
 
     /// What a predecessor sent has landed: creating may begin.
     pub fn begin(&self) {
+        self.since.get_or_init(|| self.clock.wall());
         self.term().begin();
     }
 
@@ -197,5 +216,15 @@ impl Leader {
             Ok(Err(error)) => tracing::warn!(%error, "the Lease was not let go of; it expires"),
             Err(_) => tracing::warn!("the Lease was not let go of in time; it expires"),
         }
+    }
+}
+
+impl Leadership for Leader {
+    fn may_create(&self) -> bool {
+        self.term().may_create(self.clock.mono()) && self.leads_at_home()
+    }
+
+    fn since(&self) -> Option<Timestamp> {
+        self.since.get().copied().filter(|_| self.may_create())
     }
 }

@@ -69,7 +69,7 @@ impl Ledger {
         }
     }
 
-    /// Changes the pending limit. A lower one takes nothing back; it only makes nothing new fit.
+    /// Changes the pending limit. A lower one ends nothing that is there.
     pub fn set_pending_limit(&mut self, limit: usize) {
         self.pending_limit = limit;
     }
@@ -123,6 +123,14 @@ impl Ledger {
         }
         self.change(name, |entry| entry.flights += 1);
         Ok(())
+    }
+
+    /// Whether the place of `name`, for which nothing was sent yet, should be given back: a limit
+    /// that was lowered meanwhile, or pods of others, left no room for all that is taken.
+    pub fn overtaken(&self, name: &str) -> Option<Full> {
+        let room = self.occupancy();
+        let reserved = self.entries.get(name).is_some_and(Entry::is_reserved_only);
+        (reserved && room.pending > room.pending_limit).then_some(Full::Pending(room))
     }
 
     /// A create ended with the Job confirmed there. If the watch has not shown it by `check`, a
@@ -190,6 +198,19 @@ impl Ledger {
     /// A GET that was due failed: the next one is due then.
     pub fn postponed(&mut self, name: &str, due: Instant) {
         self.change(name, |entry| entry.postpone(due));
+    }
+
+    /// Whether a Job of this name is there, as far as this account knows; `None` while Jobs are not
+    /// known, or an answer of this name is out or was lost.
+    pub fn has(&self, name: &str) -> Option<bool> {
+        let entry = self.entries.get(name);
+        let unsure = !self.jobs_are_known() || entry.is_some_and(Entry::is_open);
+        (!unsure).then(|| entry.is_some_and(Entry::has_job))
+    }
+
+    /// Whether a create of this name is under way, or its answer was lost.
+    pub fn is_open(&self, name: &str) -> bool {
+        self.entries.get(name).is_some_and(Entry::is_open)
     }
 
     /// Whether the Jobs are known.

@@ -20,12 +20,13 @@ use tokio::time::sleep;
 
 use self::cases::{Cases, Need};
 use self::logs::Patience;
+use super::KubernetesBackend;
 use super::api::{ClusterApi, EventFacts, JobFacts, WatchEvent};
 use super::facts::WorkPod;
 use super::ledger::Moment;
 use super::room::Rooms;
 use super::verdict::text_of;
-use super::watch::Sink;
+use super::watch::{self, Sink};
 use crate::backend::EndObserver;
 use crate::clock::Clock;
 use crate::domain::log_tail::LogTail;
@@ -198,6 +199,32 @@ impl Observe {
         let uncreated = said(&["FailedCreate"]);
         let hook = said(&["FailedPostStartHook", "FailedPreStopHook"]);
         self.lock().events_read(uid, uncreated, hook);
+    }
+}
+
+impl KubernetesBackend {
+    /// Watches its Jobs to their end and tells `listener`; before [`run`](Self::run).
+    pub fn tell_ends(&self, listener: Arc<dyn EndObserver>) {
+        self.observe.tell(listener);
+    }
+
+    /// What is there now of every workload; empty unless ends are told.
+    pub fn now(&self) -> BTreeMap<WorkloadKey, WorkloadNow> {
+        self.observe.now()
+    }
+
+    /// Watches the Jobs to their end, where anybody hears of it.
+    pub(super) async fn follow_ends(&self) -> &'static str {
+        if !self.observe.is_heard() {
+            return std::future::pending().await;
+        }
+        self.rooms.jobs_listed().await;
+        let (api, seed) = (Arc::clone(&self.api), self.seed.wrapping_add(2));
+        tokio::select! {
+            biased;
+            () = watch::follow::<WorkPod>(api, self.observe.as_ref(), seed) => "watch of work",
+            () = self.observe.run() => "observer of ends",
+        }
     }
 }
 

@@ -1,14 +1,16 @@
-//! Asks a cluster whether it would take our Jobs: permissions, objects that must be there, a
-//! server-side dry run. Changes nothing. Used by `check`, with the rights of who runs it.
+//! Asks a cluster whether it would take our Jobs: permissions, objects that must be there, nodes,
+//! a server-side dry run. Changes nothing. Used by `check`, with the rights of who runs it, and the
+//! permissions by `run`. What is made of the answers is not said here.
 
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 
 use crate::domain::redact::redact;
 
@@ -34,7 +36,12 @@ pub const PERMISSIONS: &[(&str, &str, &str)] = &[
     ("update", "coordination.k8s.io", "leases"),
 ];
 
+/// How many objects one page has, and the most pages that are read: 50,000 objects tell enough.
+const PAGE: u32 = 500;
+const MOST_PAGES: usize = 100;
+
 /// A cluster's namespace, to be asked.
+#[derive(Clone)]
 pub struct Preflight {
     client: Client,
     namespace: String,
@@ -42,6 +49,17 @@ pub struct Preflight {
 
 /// The answer to one question.
 pub type Answer<T> = Result<T, String>;
+
+/// What was looked up by someone who may not be allowed to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen<T> {
+    /// It is there.
+    There(T),
+    /// It is not there.
+    Absent,
+    /// Who asks may not know; what the API server said.
+    Forbidden(String),
+}
 
 impl Preflight {
     /// Asks about `namespace` through `client`.
@@ -57,13 +75,22 @@ impl Preflight {
         self.client.apiserver_version().await.map(|info| info.git_version).map_err(say)
     }
 
-    /// Whether the namespace is there; `None` when we may not know.
+    /// The namespace asked about.
+    pub fn name(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Whether the namespace is there.
     ///
     /// # Errors
     /// Why it is not known, other than for want of permission.
-    pub async fn namespace(&self) -> Answer<Option<bool>> {
+    pub async fn namespace(&self) -> Answer<Seen<()>> {
         let api: Api<Namespace> = Api::all(self.client.clone());
-        known(api.get_opt(&self.namespace).await)
+        Ok(match seen(api.get_opt(&self.namespace).await)? {
+            Seen::There(_) => Seen::There(()),
+            Seen::Absent => Seen::Absent,
+            Seen::Forbidden(said) => Seen::Forbidden(said),
+        })
     }
 
     /// Which of [`PERMISSIONS`] are missing, as `verb resource`.
@@ -72,8 +99,7 @@ impl Preflight {
     /// Why it is not known.
     pub async fn missing_permissions(&self) -> Answer<Vec<String>> {
         let api: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-        let mut missing = Vec::new();
-        for (verb, group, resource) in PERMISSIONS {
+        let reviews = PERMISSIONS.iter().map(|(verb, group, resource)| {
             let (whole, part) = resource.split_once('/').unwrap_or((resource, ""));
             let attributes = ResourceAttributes {
                 namespace: Some(self.namespace.clone()),
@@ -88,21 +114,63 @@ impl Preflight {
                 ..SelfSubjectAccessReviewSpec::default()
             };
             let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-            let answer = api.create(&PostParams::default(), &review).await.map_err(say)?;
-            if !answer.status.is_some_and(|status| status.allowed) {
-                missing.push(format!("{verb} {resource}"));
+            let api = api.clone();
+            async move {
+                let answer = api.create(&PostParams::default(), &review).await.map_err(say)?;
+                let allowed = answer.status.is_some_and(|status| status.allowed);
+                Ok::<_, String>((!allowed).then(|| format!("{verb} {resource}")))
             }
-        }
-        Ok(missing)
+        });
+        let missing = futures::future::try_join_all(reviews).await?;
+        Ok(missing.into_iter().flatten().collect())
     }
 
-    /// Whether the RuntimeClass is there; `None` when we may not know.
+    /// The RuntimeClass of that name.
     ///
     /// # Errors
     /// Why it is not known, other than for want of permission.
-    pub async fn runtime_class(&self, name: &str) -> Answer<Option<bool>> {
+    pub async fn runtime_class(&self, name: &str) -> Answer<Seen<RuntimeClass>> {
         let api: Api<RuntimeClass> = Api::all(self.client.clone());
-        known(api.get_opt(name).await)
+        seen(api.get_opt(name).await)
+    }
+
+    /// All nodes.
+    ///
+    /// # Errors
+    /// Why they are not known, other than for want of permission.
+    pub async fn nodes(&self) -> Answer<Seen<Vec<Node>>> {
+        self.all(|_| true).await
+    }
+
+    /// The pods of all namespaces that `keep` says.
+    ///
+    /// # Errors
+    /// Why they are not known, other than for want of permission.
+    pub async fn pods(&self, keep: impl Fn(&Pod) -> bool) -> Answer<Seen<Vec<Pod>>> {
+        self.all(keep).await
+    }
+
+    /// All objects of a kind that `keep` says, page by page.
+    async fn all<K>(&self, keep: impl Fn(&K) -> bool) -> Answer<Seen<Vec<K>>>
+    where
+        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        let api: Api<K> = Api::all(self.client.clone());
+        let mut params = ListParams::default().limit(PAGE);
+        let mut all = Vec::new();
+        for _ in 0..MOST_PAGES {
+            let page = match seen(api.list(&params).await.map(Some))? {
+                Seen::There(page) => page,
+                Seen::Absent => break,
+                Seen::Forbidden(said) => return Ok(Seen::Forbidden(said)),
+            };
+            all.extend(page.items.into_iter().filter(|item| keep(item)));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => break,
+            }
+        }
+        Ok(Seen::There(all))
     }
 
     /// The annotation that ties a ServiceAccount to a Google one: `None` when the account is not
@@ -132,10 +200,13 @@ impl Preflight {
     }
 }
 
-fn known<T>(found: Result<Option<T>, kube::Error>) -> Answer<Option<bool>> {
+fn seen<T>(found: Result<Option<T>, kube::Error>) -> Answer<Seen<T>> {
     match found {
-        Ok(found) => Ok(Some(found.is_some())),
-        Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+        Ok(Some(found)) => Ok(Seen::There(found)),
+        Ok(None) => Ok(Seen::Absent),
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            Ok(Seen::Forbidden(redact(&status.message).into_owned()))
+        }
         Err(error) => Err(say(error)),
     }
 }

@@ -41,6 +41,11 @@ impl Rooms {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reads the ledger.
+    pub fn read<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
+        read(&self.lock())
+    }
+
     /// Reads or changes the ledger, and tells the subscribers if the room became another.
     pub fn with<T>(&self, change: impl FnOnce(&mut Ledger) -> T) -> T {
         let mut ledger = self.lock();

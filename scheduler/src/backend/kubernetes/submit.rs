@@ -23,6 +23,7 @@ use super::window::{End, Pause};
 use crate::clock::Clock;
 use crate::domain::name::TaskHash;
 use crate::domain::outcome::{Deferral, HoldKind, Outcome, Placed, Scope};
+use crate::leadership::Leadership as _;
 
 /// How often one submission POSTs, and how often it tries one GET.
 const TRIES: u32 = 3;
@@ -186,6 +187,11 @@ impl Submitter {
             let text = "this process may not lead any more: its Lease was not renewed in time";
             let outcome = deferred(Scope::Backend, HoldKind::NotLeader, text, LEADS_SOON);
             return Step::Done(outcome);
+        }
+        // It may have waited long for its slot, where a rate is set.
+        let overtaken = self.rooms.with(|ledger| ledger.overtaken(name));
+        if let Some(full) = overtaken.filter(|_| !flight.is_in_doubt()) {
+            return Step::Done(no_room(&full));
         }
         flight.sending(self.clock.mono() + self.request_timeout + LANDING);
         match self.api.create_job(name, body.to_vec()).await {

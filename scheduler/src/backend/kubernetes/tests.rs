@@ -8,6 +8,8 @@ mod ends;
 mod leader;
 mod lifecycle;
 mod limits;
+mod records;
+mod tokens;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -61,6 +63,7 @@ fn settings() -> Settings {
         templates: Arc::new(Templates::embedded().expect("the templates")),
         identity: "process".into(),
         seed: 7,
+        home: None,
     }
 }
 
@@ -194,6 +197,7 @@ fn workload_for(account: Account) -> Arc<Workload> {
         duration: Duration::from_secs(21_600),
         disk_gb: None,
         profile: Profile { ttl: Duration::from_secs(93_600), ..Profile::default() },
+        machines: None,
     })
 }
 

@@ -10,7 +10,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::api::{
-    AccountFacts, ApiError, ConfigMapFacts, JobFacts, LeaseFacts, Page, Progress, WatchEvent,
+    AccountFacts, ApiError, ConfigMapFacts, JobFacts, LeaseFacts, Page, Progress, SelectedJob,
+    WatchEvent,
 };
 use super::facts::{JobEnd, JobStory, Said, Text};
 use crate::domain::name::{Attempt, TaskHash};
@@ -178,6 +179,22 @@ impl Facts for JobFacts {
             scheduler,
             progress,
             story,
+        })
+    }
+}
+
+impl Facts for SelectedJob {
+    type Wire = WireJob;
+
+    fn from_wire(WireJob { metadata, status }: WireJob) -> Option<Self> {
+        let labels = metadata.labels.unwrap_or_default();
+        (!metadata.name.is_empty() && !metadata.uid.is_empty()).then_some(Self {
+            name: metadata.name,
+            uid: metadata.uid,
+            command: labels.task_name.unwrap_or_default(),
+            job_type: labels.job_name.unwrap_or_default(),
+            finished: status.progress().finished,
+            deleting: metadata.deletion_timestamp.is_some(),
         })
     }
 }

@@ -179,6 +179,7 @@ fn workload() -> Workload {
         duration: upstream_duration("fuzz"),
         disk_gb: None,
         profile: Profile { ttl: Duration::from_secs(100), ..Profile::default() },
+        machines: None,
     }
 }
 

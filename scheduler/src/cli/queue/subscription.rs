@@ -9,16 +9,20 @@ use super::super::output::{Exit, after_printing, print_error};
 use super::quarantine::{Rejected, chosen, print};
 use super::{QuarantineCommand, QueueCommand};
 use crate::domain::pubsub::Names;
+use crate::domain::subscription::id;
 use crate::gcp::channel::Channel;
 use crate::queue::QueueError;
+use crate::queue::pubsub::admin::{Admin, Looked};
 use crate::queue::pubsub::quarantine;
 use crate::queue::pubsub::record::Record;
 use crate::queue::pubsub::wire::{Grpc, Wire};
 use crate::queue::spool::record::Selection;
 
-/// Runs one of the commands on the queue that `names` and `channel` lead to.
+/// Runs one of the commands on the queue that `names` and `channel` lead to, which carries the base
+/// OS version `version`.
 pub async fn run(
     names: &Names,
+    version: Option<&str>,
     channel: &Channel,
     command: &QueueCommand,
     out: &mut dyn Write,
@@ -55,7 +59,7 @@ pub async fn run(
             }
         }
         QuarantineCommand::Retry { select, all } => match chosen(select, *all, now, err) {
-            Ok(selection) => retry(names, channel, &records, &selection, err).await,
+            Ok(selection) => retry(names, version, channel, &records, &selection, err).await,
             Err(exit) => exit,
         },
     }
@@ -63,6 +67,7 @@ pub async fn run(
 
 async fn retry(
     names: &Names,
+    version: Option<&str>,
     channel: &Channel,
     records: &Grpc,
     selection: &Selection,
@@ -73,7 +78,11 @@ async fn retry(
         None => Grpc::new(channel, names.subscription.clone()).topic().await,
     };
     let back = match topic {
-        Ok(topic) => quarantine::put_back(records, &topic, |r| selects(selection, r)).await,
+        Ok(topic) => {
+            let versioned = version.map(|version| (names.subscription.as_str(), version));
+            say_who_else(names, version, channel, &topic, err).await;
+            quarantine::put_back(records, &topic, versioned, |r| selects(selection, r)).await
+        }
         Err(fault) => Err(fault.into()),
     };
     match back {
@@ -91,6 +100,34 @@ async fn retry(
             after_printing(told, exit, err)
         }
         Err(error) => failed(&error, err),
+    }
+}
+
+/// What is put back on the topic comes to all of its subscriptions, unless it is tagged with the
+/// version of one.
+async fn say_who_else(
+    names: &Names,
+    version: Option<&str>,
+    channel: &Channel,
+    topic: &str,
+    err: &mut dyn Write,
+) {
+    if version.is_some() {
+        return;
+    }
+    if let Looked::Found(all) = Admin::new(channel).subscriptions_of(topic).await {
+        let others: Vec<&str> =
+            all.iter().filter(|name| **name != names.subscription).map(|name| id(name)).collect();
+        if !others.is_empty() {
+            // stderr is gone: what was asked is done all the same.
+            let _ = writeln!(
+                err,
+                "warning: {} has other subscriptions, which get what is put back and has no base \
+                 OS version too: {}",
+                id(topic),
+                others.join(", ")
+            );
+        }
     }
 }
 

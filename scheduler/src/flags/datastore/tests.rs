@@ -31,14 +31,14 @@ async fn only(entity: Entity) -> Result<Flag, FlagsError> {
 
 #[tokio::test]
 async fn an_integer_weight_is_a_number_and_null_is_none() {
-    for (value, expect) in [
-        (ValueType::IntegerValue(1), Some(1.0)),
-        (ValueType::DoubleValue(0.5), Some(0.5)),
-        (ValueType::DoubleValue(-1.0), Some(-1.0)),
-        (ValueType::NullValue(0), None),
+    for (value, expect, integer) in [
+        (ValueType::IntegerValue(1), Some(1.0), true),
+        (ValueType::DoubleValue(0.5), Some(0.5), false),
+        (ValueType::DoubleValue(-1.0), Some(-1.0), false),
+        (ValueType::NullValue(0), None, false),
     ] {
         let flag = only(weight(value)).await.expect("a flag");
-        assert_eq!(flag, Flag { enabled: true, value: expect, string_value: None });
+        assert_eq!((flag.enabled, flag.value, flag.integer), (true, expect, integer));
     }
     let nan = only(weight(ValueType::DoubleValue(f64::NAN))).await.expect("a flag");
     assert!(nan.value.is_some_and(f64::is_nan), "for the gate to judge");

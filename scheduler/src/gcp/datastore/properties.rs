@@ -135,17 +135,28 @@ pub(super) fn texts_of(entity: &Entity, name: &str) -> Vec<String> {
     texts
 }
 
+/// A number, and whether it is stored as an integer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Number {
+    /// Its value.
+    pub value: f64,
+    /// It is an integer in the store, which Python reads as `int` and not as `float`.
+    pub integer: bool,
+}
+
 /// A number; a whole one is a number too.
 ///
 /// # Errors
 /// When it is something else.
-pub fn number_of(entity: &Entity, name: &str) -> Result<Option<f64>, String> {
+pub fn number_of(entity: &Entity, name: &str) -> Result<Option<Number>, String> {
     let Some(value) = property(entity, name) else { return Ok(None) };
     match value {
         // Weights and limits are far below 2^53, where this is exact.
         #[expect(clippy::cast_precision_loss)]
-        ValueType::IntegerValue(number) => Ok(Some(*number as f64)),
-        ValueType::DoubleValue(number) => Ok(Some(*number)),
+        ValueType::IntegerValue(number) => {
+            Ok(Some(Number { value: *number as f64, integer: true }))
+        }
+        ValueType::DoubleValue(number) => Ok(Some(Number { value: *number, integer: false })),
         other => Err(wrong(entity, name, other, "a number")),
     }
 }

@@ -40,6 +40,11 @@ impl Fault {
             Code::Unimplemented => {
                 Self::Lasting(format!("{said}; the endpoint does not speak Pub/Sub"))
             }
+            // The metadata server may refuse for a while at a start; a machine without it never stops.
+            _ if is_of_credentials(&said) => Self::Passing(format!(
+                "{said}; give this workload a Google service account, run `gcloud auth \
+                 application-default login`, or set PUBSUB_EMULATOR_HOST for an emulator"
+            )),
             _ => Self::Passing(said),
         }
     }
@@ -48,6 +53,12 @@ impl Fault {
     pub fn is_deadline(&self) -> bool {
         matches!(self, Self::Passing(said) if said.contains(": DeadlineExceeded: "))
     }
+}
+
+/// Whether a request failed before it was sent, for want of a token: gcloud-sdk tells it by its text
+/// alone.
+pub fn is_of_credentials(said: &str) -> bool {
+    said.contains("credentials error")
 }
 
 impl From<Fault> for QueueError {

@@ -56,19 +56,21 @@ pub async fn list(quarantine: &dyn Wire) -> Result<Vec<Record>, QueueError> {
 }
 
 /// Publishes the `chosen` ones' messages to `topic` and takes their records out of the quarantine.
+/// `versioned` is a subscription and the base OS version that its queue carries.
 ///
 /// # Errors
 /// [`QueueError`]: what was published so far is out of the quarantine, the rest stays.
 pub async fn put_back(
     quarantine: &dyn Wire,
     topic: &str,
+    versioned: Option<(&str, &str)>,
     chosen: impl Fn(&Record) -> bool,
 ) -> Result<PutBack, QueueError> {
     let Read { records, mut others } = read(quarantine).await?;
     let mut done = PutBack::default();
     let mut back: Vec<(String, Outgoing)> = Vec::new();
     for (id, record) in records {
-        let message = record.original();
+        let message = record.original(versioned);
         if !chosen(&record) {
             others.push(id);
         } else if message.attributes.is_empty() {

@@ -99,9 +99,21 @@ impl Record {
         Some(record)
     }
 
-    /// The message as it was, for its own topic.
-    pub fn original(&self) -> Outgoing {
-        Outgoing { attributes: self.publishable(), data: Vec::new() }
+    /// The message as it was, for its own topic, which has other subscriptions too. Where it came
+    /// from one with a base OS version, it is tagged with that: the others' schedulers then drop
+    /// it, as they do any message of another version.
+    pub fn original(&self, came_from: Option<(&str, &str)>) -> Outgoing {
+        let mut attributes = self.publishable();
+        if let Some((subscription, version)) = came_from
+            && subscription == self.about.subscription
+            && !attributes.is_empty()
+        {
+            let tag = attributes.entry("base_os_version".to_owned()).or_default();
+            if tag.is_empty() {
+                version.clone_into(tag);
+            }
+        }
+        Outgoing { attributes, data: Vec::new() }
     }
 
     fn publishable(&self) -> BTreeMap<String, String> {
@@ -155,8 +167,15 @@ mod tests {
         let back = Received { attributes: sent.attributes, data: sent.data, ..message(&[]) };
         let read = Record::parse(&back).expect("a record");
         assert_eq!(read.about, record.about);
-        let names: Vec<_> = read.original().attributes.into_keys().collect();
+        let names: Vec<_> = read.original(None).attributes.into_keys().collect();
         assert_eq!(names, ["argument", "command"]);
+        let tag = |from, version| {
+            let back = read.original(Some((from, version))).attributes;
+            back.get("base_os_version").cloned()
+        };
+        let version = "ubuntu-24-04";
+        assert_eq!(tag("projects/p/subscriptions/s", version).as_deref(), Some(version));
+        assert_eq!(tag("projects/p/subscriptions/other", version), None);
     }
 
     #[test]

@@ -9,9 +9,9 @@ use super::fault::queue_error;
 use crate::queue::QueueError;
 
 /// Marks the file as ours (SQLite's `application_id`): "kbsp".
-const APPLICATION_ID: i32 = 0x6b62_7370;
+pub(super) const APPLICATION_ID: i32 = 0x6b62_7370;
 
-const STEPS: &[&str] = &[VERSION_1];
+pub(super) const STEPS: &[&str] = &[VERSION_1];
 
 /// Times are microseconds since 1970. `due_at` is when a message may be leased: its not-before,
 /// its release's delay, or its lease's deadline, so that one index answers what to lease next.

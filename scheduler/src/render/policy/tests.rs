@@ -130,7 +130,7 @@ fn only_harmless_volumes_are_allowed() {
     for (kind, source, because) in [
         ("hostPath", json!({ "path": "/" }), "never allowed"),
         ("secret", json!({ "secretName": "s" }), "no secrets"),
-        ("projected", json!({ "sources": [] }), "API token"),
+        ("projected", json!({ "sources": [] }), "0 sources"),
         ("csi", json!({ "driver": "d" }), "kind csi"),
         ("flexVolume", json!({ "driver": "d" }), "kind flexVolume"),
         ("nfs", json!({ "server": "s", "path": "/" }), "kind nfs"),
@@ -164,6 +164,58 @@ fn with_volume(volume: Value, because: Option<&str>) {
         }
         (judged, _) => panic!("{volume}: {judged:?}"),
     }
+}
+
+const PROVIDER: &str =
+    "//iam.googleapis.com/projects/12/locations/global/workloadIdentityPools/farm/providers/gke";
+
+fn token(name: &str, audience: Value) -> Value {
+    let token = json!({ "path": "token", "audience": audience, "expirationSeconds": 3600 });
+    json!({ "name": name, "projected": { "sources": [{ "serviceAccountToken": token }] } })
+}
+
+#[test]
+fn a_token_for_a_workload_identity_provider_is_the_one_projected_volume_that_is_allowed() {
+    with_volume(token("t", json!(PROVIDER)), None);
+    with_volume(token("t", json!(format!("https:{PROVIDER}"))), None);
+    for audience in [
+        "https://kubernetes.default.svc",
+        "https://container.googleapis.com/v1/projects/p/locations/z/clusters/c",
+        "api",
+        "farm.svc.id.goog",
+        "//iam.googleapis.com/projects/12/locations/global/workloadIdentityPools/farm",
+        "//iam.googleapis.com/projects/12/locations/global/workloadIdentityPools//providers/x",
+        &format!("{PROVIDER}/x"),
+        &format!("{PROVIDER} "),
+        &format!("https://evil.example/{PROVIDER}"),
+    ] {
+        with_volume(token("t", json!(audience)), Some("no Workload Identity pool provider"));
+    }
+    for none in [Value::Null, json!("")] {
+        with_volume(token("t", none), Some("Kubernetes API token"));
+    }
+}
+
+#[test]
+fn a_projected_volume_holds_the_one_token_and_nothing_else() {
+    let mut two = token("t", json!(PROVIDER));
+    let sources = two["projected"]["sources"].as_array_mut().expect("sources");
+    sources.push(json!({ "secret": { "name": "s" } }));
+    with_volume(two, Some("2 sources"));
+    let mut mixed = token("t", json!(PROVIDER));
+    mixed["projected"]["sources"][0]["secret"] = json!({ "name": "s" });
+    with_volume(mixed, Some("no serviceAccountToken"));
+    for other in ["secret", "configMap", "downwardAPI", "clusterTrustBundle"] {
+        let source = json!({ "sources": [{ other: {"name": "x", "path": "p"} }] });
+        with_volume(json!({ "name": "v", "projected": source }), Some("no serviceAccountToken"));
+    }
+    let workload = workload(Isolation::Kata);
+    let mut job = rendered(&workload);
+    let volumes = job.pointer_mut("/spec/template/spec/volumes").and_then(Value::as_array_mut);
+    let both = ["a", "b"].map(|name| token(name, json!(PROVIDER)));
+    volumes.expect("volumes").extend(both);
+    let refusals = judge(job, &workload, LENIENT).expect_err("refused");
+    assert!(refusals.len() == 1 && refusals[0].contains("several"), "{refusals:?}");
 }
 
 #[test]

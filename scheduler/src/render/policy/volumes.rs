@@ -7,9 +7,15 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, Volume};
 
 use super::Verdict;
 use super::containers::all;
+use super::federation;
 use crate::domain::quantity::Quantity;
 
 pub(super) fn judge(pod: &PodSpec, verdict: &mut Verdict) {
+    let volumes = pod.volumes.iter().flatten();
+    verdict.refuse_if(
+        volumes.filter(|volume| volume.projected.is_some()).count() > 1,
+        "there are several projected volumes: direct federation needs one token",
+    );
     let mut memory = BTreeMap::new();
     for volume in pod.volumes.iter().flatten() {
         if let Some(size) = judge_one(volume, verdict) {
@@ -48,16 +54,21 @@ fn judge_one(volume: &Volume, verdict: &mut Verdict) -> Option<Quantity> {
     if volume.config_map.is_some() || volume.downward_api.is_some() {
         return None;
     }
+    if let Some(projected) = &volume.projected {
+        if let Err(why) = federation::judge(projected) {
+            verdict.refuse(format!(
+                "volume `{name}` is projected and {why}: use a configMap or downwardAPI, or for \
+                 direct federation one serviceAccountToken for a Workload Identity pool provider"
+            ));
+        }
+        return None;
+    }
     let kind = kind(volume);
     verdict.refuse(match kind.as_str() {
         "hostPath" => format!("volume `{name}` is a hostPath, which is never allowed: remove it"),
         "secret" => {
             format!("volume `{name}` is a Secret: untrusted work gets no secrets; use a configMap")
         }
-        "projected" => format!(
-            "volume `{name}` is projected, which can hold the Kubernetes API token and secrets: \
-             use a configMap or downwardAPI"
-        ),
         _ => format!(
             "volume `{name}` is of the kind {kind}: only emptyDir, configMap and downwardAPI are \
              allowed"

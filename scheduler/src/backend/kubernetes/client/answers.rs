@@ -11,6 +11,7 @@ use kube::client::Body;
 
 use super::super::api::{ApiError, Sent};
 use super::super::classify::UNAUTHENTICATED;
+use crate::gcp::tokens::TokenError;
 
 /// The lines of a watch as they come. What is left without an end of line was cut off.
 pub(super) fn lines(body: Body) -> futures::stream::BoxStream<'static, Result<Vec<u8>, ApiError>> {
@@ -46,7 +47,7 @@ pub(super) fn lines(body: Body) -> futures::stream::BoxStream<'static, Result<Ve
 pub(super) fn transport(error: &kube::Error) -> ApiError {
     let mut text = error.to_string();
     let mut source = error.source();
-    let mut unconnected = false;
+    let (mut unconnected, mut without_token) = (false, matches!(error, kube::Error::Auth(_)));
     while let Some(inner) = source {
         let said = inner.to_string();
         if !text.contains(&said) {
@@ -54,9 +55,10 @@ pub(super) fn transport(error: &kube::Error) -> ApiError {
         }
         let client = inner.downcast_ref::<hyper_util::client::legacy::Error>();
         unconnected |= client.is_some_and(hyper_util::client::legacy::Error::is_connect);
+        without_token |= inner.is::<TokenError>();
         source = inner.source();
     }
-    if matches!(error, kube::Error::Auth(_)) {
+    if without_token {
         return ApiError { reason: UNAUTHENTICATED.to_owned(), ..ApiError::unsent(&text) };
     }
     let error = ApiError::lost(&text);

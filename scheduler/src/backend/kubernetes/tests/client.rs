@@ -10,7 +10,9 @@ use tokio::net::TcpListener;
 
 use super::super::api::{ApiError, ClusterApi as _, JobFacts, Sent, WatchEvent};
 use super::super::client::KubeApi;
-use super::super::connect::{Cluster, connect};
+use super::super::connect::connect;
+use super::super::place::Cluster;
+use crate::gcp::credentials::Credentials;
 
 const JOB: &str = r#"{"kind":"PartialObjectMetadata","metadata":{"name":"cf-job-1","uid":"u1",
     "resourceVersion":"7","creationTimestamp":"2026-11-30T10:00:00Z",
@@ -142,9 +144,9 @@ async fn over_a_socket(address: &str) -> ApiError {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("kubeconfig");
     std::fs::write(&path, config).expect("a file");
-    let cluster = Cluster { kubeconfig: Some(path), context: None };
-    let (client, namespace) = connect(&cluster).await.expect("a client");
-    let api = KubeApi::new(client, &namespace, Duration::from_millis(500));
+    let cluster = Cluster { kubeconfig: Some(path), ..Cluster::default() };
+    let found = connect(&cluster, &Credentials::anonymous()).await.expect("a client");
+    let api = KubeApi::new(found.client, &found.namespace, Duration::from_millis(500));
     api.create_job("cf-job-1", b"{}".to_vec()).await.expect_err("no server")
 }
 

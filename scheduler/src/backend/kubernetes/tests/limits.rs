@@ -34,6 +34,24 @@ async fn a_limit_of_zero_creates_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lowered_limit_stops_what_waits_for_its_turn() {
+    let slow = Settings { creates_per_second: Some(10), ..settings() };
+    let farm = Farm::start(new_cluster(), slow).await;
+    let (all, lower) = (tasks(200), async {
+        farm.until(|cluster| cluster.calls(Verb::CreateJob) >= 20).await;
+        farm.backend.set_pending_limit(30);
+    });
+    let (outcomes, ()) = tokio::join!(farm.submit(&all), lower);
+    // Two more may have been on their way.
+    let made = count(&outcomes, &CREATED);
+    assert!((30..=32).contains(&made), "{made}");
+    assert_eq!(farm.cluster.calls(Verb::CreateJob), made);
+    for outcome in outcomes.iter().filter(|outcome| **outcome != CREATED) {
+        check_deferred(outcome, Scope::Backend, HoldKind::PendingLimit);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_list_that_fails_creates_nothing() {
     let cluster = new_cluster();
     let down = error(503, "ServiceUnavailable", "the server is currently unable");

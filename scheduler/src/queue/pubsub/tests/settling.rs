@@ -153,7 +153,7 @@ async fn a_message_is_acked_only_once_its_record_is_published() {
 #[tokio::test(start_paused = true)]
 async fn what_is_no_record_stays_in_quarantine_and_nothing_is_published() {
     let fake = Fake::with(&[3]);
-    let done = put_back(&*fake, "projects/p/topics/t", |_| true).await;
+    let done = put_back(&*fake, "projects/p/topics/t", None, |_| true).await;
     assert_eq!(done, Ok(PutBack::default()));
     assert!(fake.acks().is_empty() && fake.state().published.is_empty());
     assert_eq!(fake.given_back().len(), 3);

@@ -16,12 +16,15 @@ use gcloud_sdk::google::datastore::v1::{
 use katabatch::gcp::channel::Endpoint;
 use katabatch::gcp::datastore::Datastore;
 
-/// The project of all tests.
+/// The project of everything that is put in.
 pub const PROJECT: &str = "test-clusterfuzz";
 /// The most mutations of one commit (Datastore's limit).
 const MOST_MUTATIONS: usize = 500;
 
 /// The emulator, as katabatch sees it.
+///
+/// # Errors
+/// When the address is none.
 pub async fn open(host: &str) -> Result<Datastore> {
     Ok(Datastore::at(&Endpoint::choose(None, Some(host), ""), PROJECT).await?)
 }
@@ -39,14 +42,17 @@ fn long_text(long: &str) -> Value {
     Value { exclude_from_indexes: true, ..text(long) }
 }
 
+/// A property that is not set.
 pub fn null() -> Value {
     value(ValueType::NullValue(0))
 }
 
+/// A whole number.
 pub fn integer(number: i64) -> Value {
     value(ValueType::IntegerValue(number))
 }
 
+/// A `FloatProperty`.
 pub fn float(number: f64) -> Value {
     value(ValueType::DoubleValue(number))
 }
@@ -74,6 +80,7 @@ fn entity<const N: usize>(
     }
 }
 
+/// A `Job`.
 pub fn job(
     name: &str,
     platform: &str,
@@ -99,6 +106,7 @@ pub fn job(
     )
 }
 
+/// A `JobTemplate`.
 pub fn template(name: &str, environment: &str) -> Entity {
     entity(
         "JobTemplate",
@@ -107,6 +115,7 @@ pub fn template(name: &str, environment: &str) -> Entity {
     )
 }
 
+/// An `OssFuzzProject`.
 pub fn project(name: &str, base_os_version: Option<&str>) -> Entity {
     entity(
         "OssFuzzProject",
@@ -120,6 +129,7 @@ pub fn project(name: &str, base_os_version: Option<&str>) -> Entity {
     )
 }
 
+/// A `FeatureFlag`.
 pub fn flag(name: &str, enabled: bool, number: Value) -> Entity {
     entity(
         "FeatureFlag",
@@ -134,6 +144,9 @@ pub fn flag(name: &str, enabled: bool, number: Value) -> Entity {
 }
 
 /// Puts entities in.
+///
+/// # Errors
+/// When the emulator does not take them.
 pub async fn put(host: &str, entities: &[Entity]) -> Result<()> {
     let channel = Endpoint::choose(None, Some(host), "").open().await?;
     let mut client = DatastoreClient::new(channel);
