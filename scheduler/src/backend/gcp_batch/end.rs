@@ -18,7 +18,7 @@ pub fn of_task(job: &Status, task: &Status) -> Option<Verdict> {
         State::Failed => Some(failed(task)),
         State::Unexecuted => Some(unexecuted(job)),
         // A job that is over has no task under way: these were never seen to their end.
-        _ => of_state(job.state).map(|kind| Verdict::new(kind, None, &last(job))),
+        _ => of_state(job.state).map(|kind| Verdict::new(kind, None, last(job))),
     }
 }
 
@@ -26,7 +26,7 @@ pub fn of_task(job: &Status, task: &Status) -> Option<Verdict> {
 pub fn of_job(job: &Status) -> Option<Verdict> {
     match job.state {
         State::Failed => Some(unexecuted(job)),
-        state => of_state(state).map(|kind| Verdict::new(kind, None, &last(job))),
+        state => of_state(state).map(|kind| Verdict::new(kind, None, last(job))),
     }
 }
 
@@ -50,7 +50,7 @@ fn failed(task: &Status) -> Verdict {
         events.clone().find_map(|e| Some((e.task_execution.as_ref()?.exit_code?, &e.description)));
     let Some((code, description)) = with_code else {
         let kind = by_words(&last(task)).unwrap_or(EndKind::Unknown);
-        return Verdict::new(kind, None, &last(task));
+        return Verdict::new(kind, None, last(task));
     };
     let kind = match code {
         50_001 => EndKind::Preempted,
@@ -78,7 +78,7 @@ fn unexecuted(job: &Status) -> Verdict {
         }
         _ => by_words(&text).unwrap_or(EndKind::NeverStarted),
     };
-    Verdict::new(kind, None, &text)
+    Verdict::new(kind, None, text)
 }
 
 /// What Batch's codes and Docker's messages say, where they say something.
