@@ -19,6 +19,7 @@ pub mod profile_layer;
 pub mod profiles;
 pub mod project_yaml;
 pub mod queues;
+mod retries;
 mod routes;
 pub mod watch;
 
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::domain::name::{BackendName, is_dns_label};
+use crate::domain::retry::RetryRules;
 use crate::gate::routes::Routes;
 pub use crate::located::problem::{ConfigErrors, Problem};
 use crate::located::reading::{Field, Reading, Section};
@@ -77,6 +79,8 @@ pub struct Config {
     pub accounts: AccountsConfig,
     /// How long tasks are expected to run.
     pub expected_run: ExpectedRun,
+    /// What is done about ends, and how often a task is tried.
+    pub retries: RetryRules,
     /// What is served over HTTP; `None`: nothing.
     pub http: Option<HttpConfig>,
     /// The ledger's file.
@@ -172,6 +176,7 @@ fn read_sections(top: &Section<'_>, base: &Path) -> Config {
         policy,
         accounts: AccountsConfig::read(top.set("accounts")),
         expected_run: ExpectedRun::read(top.set("expected_run")),
+        retries: retries::read(top.set("retries")),
         http: top.set("http").and_then(|f| HttpConfig::read(&f, base)),
         ledger: top
             .set("ledger")

@@ -14,6 +14,7 @@ pub mod outcome;
 pub mod pubsub;
 pub mod quantity;
 pub mod redact;
+pub mod retry;
 pub mod room;
 pub mod signed_url;
 pub mod subscription;

@@ -13,6 +13,7 @@ mod object_files;
 mod overview;
 pub mod queues;
 mod reload;
+mod retries;
 mod rights;
 mod sources;
 mod token_review;
@@ -27,6 +28,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::backend::Retries;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::config::farm::Farm;
@@ -45,6 +47,7 @@ use cloud_storage::Layers;
 use farm_resolver::FarmResolver;
 pub use identities::Identities;
 use overview::Overview;
+use retries::FarmRetries;
 pub use sources::{CatalogSource, Lookups, open_flags};
 use why::Why;
 
@@ -212,6 +215,12 @@ impl Service {
             on_flags: backends.limits_from_flags(&now.config),
             observer,
         });
+        backends.retry_by(&(Arc::new(FarmRetries {
+            loaded: Arc::clone(&loaded),
+            clock: Arc::clone(&at),
+            in_force: pipeline.snapshot(),
+            outputs: layers.outputs(),
+        }) as Arc<dyn Retries>));
         let overview = Arc::new(Overview {
             scheduler: now.config.scheduler.clone(),
             clock: at,

@@ -10,6 +10,7 @@
 
 mod chaos;
 mod farm;
+mod fates;
 mod listener;
 mod world;
 

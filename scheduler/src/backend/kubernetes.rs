@@ -30,6 +30,7 @@ pub mod place;
 mod pod_history;
 pub mod preflight;
 pub mod records;
+mod retry;
 mod room;
 mod select;
 mod settings;
@@ -244,6 +245,7 @@ impl KubernetesBackend {
             () = settle => "settling of lost answers",
             () = self.janitor.run() => "janitor",
             part = self.follow_ends() => part,
+            () = self.retry_ended() => "maker of next attempts",
         }
     }
 

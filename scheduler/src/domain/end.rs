@@ -1,7 +1,7 @@
 //! How a task's Job ended, whatever the backend: closed sets, so that they can be metric labels.
 //!
-//! The rule for what to do about each kind is here as a table; acting on it is not, and neither is
-//! how a backend tells the kinds apart.
+//! What to do about each kind is [`retry`](super::retry)'s, and how the kinds are told apart is a
+//! backend's.
 
 use std::fmt;
 use std::time::Duration;
@@ -110,25 +110,6 @@ impl EndKind {
     pub fn is_infrastructure(self) -> bool {
         matches!(self, Self::Evicted | Self::Preempted | Self::NodeLost | Self::NeverStarted)
     }
-
-    /// What is done about it where nobody says otherwise. Work that failed by itself would most
-    /// likely fail again, and takes hours; a machine's fault is not the task's.
-    pub fn retry_rule(self) -> RetryRule {
-        match self {
-            Self::Evicted
-            | Self::Preempted
-            | Self::NodeLost
-            | Self::NeverStarted
-            | Self::HookFailure => RetryRule::Retry,
-            Self::ImagePull | Self::BadConfiguration | Self::IdentityDenied => RetryRule::Hold,
-            Self::Succeeded
-            | Self::TaskFailure
-            | Self::OutOfMemory
-            | Self::Deadline
-            | Self::Deleted
-            | Self::Unknown => RetryRule::Never,
-        }
-    }
 }
 
 /// The verdict on one Job.
@@ -194,15 +175,6 @@ impl End {
     pub fn time_lost(&self) -> Duration {
         if self.verdict.kind == EndKind::Succeeded { Duration::ZERO } else { self.run_time() }
     }
-
-    /// What to do about it where nobody says otherwise. A task that outgrew a volume of its own
-    /// would do so again.
-    pub fn retry_rule(&self) -> RetryRule {
-        match (self.verdict.kind, self.verdict.resource) {
-            (EndKind::Evicted, Some(Resource::Volume)) => RetryRule::Never,
-            (kind, _) => kind.retry_rule(),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -249,17 +221,6 @@ mod tests {
         assert_eq!(end(EndKind::ImagePull, None).time_lost(), Duration::ZERO);
         let clocks_apart = Some("2026-11-30T10:00:01Z");
         assert_eq!(end(EndKind::TaskFailure, clocks_apart).time_lost(), Duration::ZERO);
-    }
-
-    #[test]
-    fn what_is_unknown_is_never_run_again_and_a_machines_fault_is() {
-        assert_eq!(end(EndKind::Unknown, None).retry_rule(), RetryRule::Never);
-        assert_eq!(end(EndKind::NodeLost, None).retry_rule(), RetryRule::Retry);
-        assert_eq!(end(EndKind::IdentityDenied, None).retry_rule(), RetryRule::Hold);
-        let mut shm = end(EndKind::Evicted, None);
-        assert_eq!(shm.retry_rule(), RetryRule::Retry);
-        shm.verdict.resource = Some(Resource::Volume);
-        assert_eq!(shm.retry_rule(), RetryRule::Never);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::backend::kubernetes::connect::ConnectError;
 use crate::backend::kubernetes::preflight::Preflight;
 use crate::backend::kubernetes::successive::Successive;
 use crate::backend::local::{self, LocalBackend, LocalError};
-use crate::backend::{Backend, EndObserver};
+use crate::backend::{Backend, EndObserver, Retries};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::backends::{BackendConfig, BackendKind};
@@ -199,6 +199,11 @@ impl Backends {
     /// Has Jobs watched to their end, and `listener` told; before they are spawned.
     pub fn tell_ends(&self, listener: &Arc<dyn EndObserver>) {
         self.kubernetes().iter().for_each(|backend| backend.tell_ends(Arc::clone(listener)));
+    }
+
+    /// Has `retries` say what is done about ends; before they are spawned.
+    pub fn retry_by(&self, retries: &Arc<dyn Retries>) {
+        self.kubernetes().iter().for_each(|backend| backend.retry_by(Arc::clone(retries)));
     }
 
     /// What tells what is there now of every workload, over all backends.

@@ -223,6 +223,11 @@ impl ClusterApi for ChaosApi {
         self.call(&format!("get {name}"), true, work).await
     }
 
+    async fn read_job(&self, name: &str) -> Result<Option<serde_json::Value>, ApiError> {
+        let work = self.cluster.read_job(name);
+        self.call(&format!("read {name}"), true, work).await
+    }
+
     async fn delete_job(&self, name: &str, uid: &str) -> Result<(), ApiError> {
         let work = self.cluster.delete_job(name, uid);
         self.call(&format!("delete {name}"), false, work).await
@@ -256,6 +261,11 @@ impl ClusterApi for ChaosApi {
     async fn watch_work_pods(&self, from: &str) -> Result<Watch<WorkPod>, ApiError> {
         let work = self.cluster.watch_work_pods(from);
         self.chaos.around("watch work pods", |_| self.error(false), work).await
+    }
+
+    async fn list_pods_of(&self, uid: &str) -> Result<Vec<WorkPod>, ApiError> {
+        let work = self.cluster.list_pods_of(uid);
+        self.chaos.around("list pods of a job", |_| self.error(false), work).await
     }
 
     async fn pod_log(&self, pod: &str, of: &str, previous: bool) -> Result<LogTail, ApiError> {

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use super::chaos::Chaos;
+use super::fates::Fates;
 use crate::backend::EndObserver;
-use crate::domain::end::{End, EndKind};
+use crate::domain::end::End;
 use crate::domain::name::{Attempt, JobName, TaskHash};
 
 /// The first breach of the contract.
@@ -21,12 +22,18 @@ impl Told {
     }
 
     /// The listener of a process, over all its backends and their terms.
-    pub fn listener(&self, chaos: &Arc<Chaos>, broken: &Broken) -> Arc<dyn EndObserver> {
+    pub fn listener(
+        &self,
+        chaos: &Arc<Chaos>,
+        broken: &Broken,
+        fates: &Fates,
+    ) -> Arc<dyn EndObserver> {
         Arc::new(Listener {
             chaos: Arc::clone(chaos),
             told: Arc::clone(&self.0),
             mine: Mutex::default(),
             broken: Arc::clone(broken),
+            fates: fates.clone(),
         })
     }
 }
@@ -37,6 +44,7 @@ struct Listener {
     told: Arc<Mutex<BTreeSet<String>>>,
     mine: Mutex<BTreeSet<String>>,
     broken: Broken,
+    fates: Fates,
 }
 
 impl EndObserver for Listener {
@@ -48,7 +56,7 @@ impl EndObserver for Listener {
         let kind = end.verdict.kind;
         self.chaos.note(&format!("{} ended: {kind}", end.job));
         let again = !self.mine.lock().unwrap().insert(end.job.clone());
-        if again || kind != EndKind::Succeeded {
+        if again || self.fates.kind(&end.job) != Some(kind) {
             let breach = format!("{} is told to have ended as {kind}, again: {again}", end.job);
             self.broken.lock().unwrap().get_or_insert(breach);
         }

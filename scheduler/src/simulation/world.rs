@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::chaos::{Chaos, ChaosApi, ChaosQueue};
 use super::farm::{AnyCatalog, OneWorkload, Weighing};
+use super::fates::{Fates, RetryFailures};
 use super::listener::Told;
 use crate::backend::kubernetes::fake::FakeCluster;
 use crate::backend::kubernetes::successive::Successive;
@@ -63,6 +64,8 @@ pub struct World {
     broken: Arc<Mutex<Option<String>>>,
     /// The Jobs whose end was told, by whatever process.
     told: Told,
+    /// The exit codes of the Jobs that have ended.
+    fates: Fates,
 }
 
 fn made(clusters: &[FakeCluster], job: &str) -> usize {
@@ -113,6 +116,7 @@ impl World {
             to_come: Mutex::new(to_come),
             broken: Arc::default(),
             told: Told::default(),
+            fates: Fates::default(),
             chaos,
             clock,
             queue,
@@ -157,6 +161,7 @@ impl World {
             let on: Vec<usize> = clusters.iter().map(|cluster| cluster.made(job)).collect();
             return Err(format!("{job} was made twice: {on:?}"));
         }
+        self.fates.check(&clusters, self.tasks.values())?;
         let most = clusters.iter().map(FakeCluster::most_pending).max().unwrap_or_default();
         if most > LIMIT {
             return Err(format!("{most} were pending, over the limit of {LIMIT}"));
@@ -166,7 +171,9 @@ impl World {
 
     /// Whether nothing is left to do.
     fn done(&self) -> bool {
-        self.queue.is_empty() && self.to_come.lock().unwrap().is_empty()
+        self.queue.is_empty()
+            && self.to_come.lock().unwrap().is_empty()
+            && self.fates.unanswered(&self.clusters()).is_none()
     }
 
     /// What must hold at the end.
@@ -224,9 +231,10 @@ impl World {
         let home = self.backend(0, None);
         let leadership = home.current().leadership();
         let backends = [Arc::clone(&home), self.backend(1, Some(Arc::clone(&leadership)))];
-        let listener = self.told.listener(&self.chaos, &self.broken);
+        let listener = self.told.listener(&self.chaos, &self.broken, &self.fates);
         for backend in &backends {
             backend.tell_ends(Arc::clone(&listener));
+            backend.retry_by(Arc::new(RetryFailures));
         }
         let queue = self.watched_queue();
         let leases = Leases::new(Arc::clone(&queue) as Arc<dyn Queue>, Duration::from_secs(30));
@@ -339,7 +347,7 @@ pub async fn run_to_the_end(world: &World) -> Result<(), String> {
 /// The world's own life: messages come, weights are changed, a cluster goes away and comes back.
 fn live(world: &World) {
     let chaos = &world.chaos;
-    world.clusters().iter().for_each(|cluster| live_in(chaos, cluster));
+    world.clusters().iter().for_each(|cluster| live_in(chaos, cluster, &world.fates));
     if (chaos.calm() || chaos.draw(8) == 0)
         && let Some((id, attributes)) = world.to_come.lock().unwrap().pop_front()
     {
@@ -368,13 +376,15 @@ fn live(world: &World) {
 }
 
 /// A cluster's own life: pods are made, start and end; watches are cut, expire and fall silent.
-fn live_in(chaos: &Chaos, cluster: &FakeCluster) {
+fn live_in(chaos: &Chaos, cluster: &FakeCluster, fates: &Fates) {
     cluster.make_pods();
     for job in cluster.jobs() {
         match chaos.draw(6) {
             0 if job.progress.active => cluster.start(&job.name),
             1 if job.progress.started && !job.progress.finished => {
-                cluster.run_to_end(&job.name, 0);
+                let code = i32::from(chaos.draw(4) == 0);
+                fates.note(&job, code);
+                cluster.run_to_end(&job.name, code);
             }
             _ => {}
         }

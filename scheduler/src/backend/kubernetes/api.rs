@@ -250,6 +250,8 @@ pub trait ClusterApi: Send + Sync {
     async fn create_job(&self, name: &str, body: Vec<u8>) -> Result<JobFacts, ApiError>;
     /// Reads a Job from the quorum; `None` when there is none.
     async fn get_job(&self, name: &str) -> Result<Option<JobFacts>, ApiError>;
+    /// Reads a whole Job from the quorum, for making it again; `None` when there is none.
+    async fn read_job(&self, name: &str) -> Result<Option<serde_json::Value>, ApiError>;
     /// Deletes a Job and, in the background, its pods, provided that it still is the one of `uid`.
     async fn delete_job(&self, name: &str, uid: &str) -> Result<(), ApiError>;
     /// A page of all Jobs of the namespace, from the quorum, all pages of one moment.
@@ -264,6 +266,8 @@ pub trait ClusterApi: Send + Sync {
     async fn list_work_pods(&self, next: Option<&str>) -> Result<Page<WorkPod>, ApiError>;
     /// Watches those pods.
     async fn watch_work_pods(&self, from: &str) -> Result<Watch<WorkPod>, ApiError>;
+    /// The pods of the Job of this uid, from the quorum.
+    async fn list_pods_of(&self, uid: &str) -> Result<Vec<WorkPod>, ApiError>;
     /// Reads the end of a container's log; `previous`: of the run before its last restart.
     async fn pod_log(
         &self,

@@ -26,7 +26,7 @@ use super::api::{
 use super::calls::{Calls, Verb};
 use super::facts::WorkPod;
 use super::leader::DURATION;
-use super::wire::{self, Facts};
+use super::wire::{self, Facts, Whole};
 use crate::domain::log_tail::{LogTail, TAIL_BYTES, TailBuffer};
 
 pub(super) const JSON: &str = "application/json";
@@ -248,6 +248,10 @@ impl ClusterApi for KubeApi {
         self.get(&format!("{}/{name}", self.jobs()), JSON).await
     }
 
+    async fn read_job(&self, name: &str) -> Result<Option<serde_json::Value>, ApiError> {
+        self.get::<Whole>(&format!("{}/{name}", self.jobs()), JSON).await.map(|job| Some(job?.0))
+    }
+
     async fn delete_job(&self, name: &str, uid: &str) -> Result<(), ApiError> {
         let body = serde_json::json!({
             "apiVersion": "v1",
@@ -281,6 +285,12 @@ impl ClusterApi for KubeApi {
 
     async fn watch_work_pods(&self, from: &str) -> Result<Watch<WorkPod>, ApiError> {
         self.watch(&self.core("pods"), JSON, OURS, from).await
+    }
+
+    async fn list_pods_of(&self, uid: &str) -> Result<Vec<WorkPod>, ApiError> {
+        let selector = format!("labelSelector=batch.kubernetes.io/controller-uid%3D{uid}");
+        // A Job of ours has few pods, ever.
+        Ok(self.list(&self.core("pods"), JSON, &selector, None).await?.items)
     }
 
     async fn pod_log(

@@ -40,6 +40,7 @@ struct State {
     version: u64,
     uids: u64,
     jobs: BTreeMap<String, JobFacts>,
+    bodies: BTreeMap<String, serde_json::Value>,
     pods: BTreeMap<String, PodFacts>,
     accounts: BTreeMap<String, AccountFacts>,
     config_maps: BTreeMap<String, ConfigMapFacts>,
@@ -136,6 +137,7 @@ impl FakeCluster {
         let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
         body["metadata"]["creationTimestamp"] = second.to_string().into();
         let job: JobFacts = wire::object(400, body.to_string().as_bytes())?;
+        state.bodies.insert(name.clone(), body);
         *state.made.entry(name).or_default() += 1;
         let job = state.put_job(job);
         state.most_pending = state.most_pending.max(state.pending());
@@ -170,6 +172,7 @@ impl State {
 
     fn take_job(&mut self, name: &str) -> Option<JobFacts> {
         let job = self.jobs.remove(name)?;
+        self.bodies.remove(name);
         let job = JobFacts { resource_version: self.bump(), ..job };
         self.job_history.push((self.version, WatchEvent::Deleted(job.clone())));
         self.take_pods_of(name);
@@ -219,6 +222,10 @@ impl ClusterApi for FakeCluster {
         self.call(Verb::GetJob, |state| Ok(state.jobs.get(name).cloned())).await
     }
 
+    async fn read_job(&self, name: &str) -> Result<Option<serde_json::Value>, ApiError> {
+        self.call(Verb::ReadJob, |state| Ok(state.bodies.get(name).cloned())).await
+    }
+
     async fn delete_job(&self, name: &str, uid: &str) -> Result<(), ApiError> {
         self.call(Verb::DeleteJob, |state| match state.jobs.get(name) {
             None => Err(not_found("jobs.batch", name)),
@@ -265,6 +272,14 @@ impl ClusterApi for FakeCluster {
     async fn watch_work_pods(&self, from: &str) -> Result<Watch<WorkPod>, ApiError> {
         self.call(Verb::WatchWorkPods, |_| Ok(())).await?;
         Ok(self.watch_from(from, |state| &state.work_history))
+    }
+
+    async fn list_pods_of(&self, uid: &str) -> Result<Vec<WorkPod>, ApiError> {
+        self.call(Verb::ListPodsOf, |state| {
+            let of = |pod: &&WorkPod| pod.job.as_ref().is_some_and(|owner| owner.uid == uid);
+            Ok(state.work_pods.values().filter(of).cloned().collect())
+        })
+        .await
     }
 
     async fn pod_log(&self, pod: &str, _: &str, _: bool) -> Result<LogTail, ApiError> {

@@ -7,6 +7,7 @@
 
 mod case;
 mod cases;
+mod due;
 mod logs;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use self::cases::{Cases, Need};
 use self::logs::Patience;
@@ -27,8 +28,9 @@ use super::ledger::Moment;
 use super::room::Rooms;
 use super::verdict::text_of;
 use super::watch::{self, Sink};
-use crate::backend::EndObserver;
+use crate::backend::{EndObserver, Retries};
 use crate::clock::Clock;
+use crate::domain::end::{End, RetryRule};
 use crate::domain::log_tail::LogTail;
 use crate::domain::name::BackendName;
 use crate::domain::task::WorkloadKey;
@@ -48,10 +50,15 @@ pub struct Observe {
     rooms: Arc<Rooms>,
     cases: Mutex<Cases>,
     listener: OnceLock<Arc<dyn EndObserver>>,
+    retries: OnceLock<Arc<dyn Retries>>,
 }
+
+/// How long it is before the pods of a Job are asked for again.
+const PODS_AGAIN: Duration = Duration::from_secs(2);
 
 /// What was asked for has come.
 enum Come {
+    Pods(String, Option<Vec<WorkPod>>),
     Log(String, LogTail, bool),
     Events(String, Option<Vec<EventFacts>>),
 }
@@ -67,12 +74,48 @@ impl Observe {
         scheduler: &str,
     ) -> Arc<Self> {
         let cases = Mutex::new(Cases::new(backend, scheduler));
-        Arc::new(Self { api, clock, rooms, cases, listener: OnceLock::new() })
+        Arc::new(Self {
+            api,
+            clock,
+            rooms,
+            cases,
+            listener: OnceLock::new(),
+            retries: OnceLock::new(),
+        })
     }
 
     /// Who hears of ends; the first one stays.
     pub fn tell(&self, listener: Arc<dyn EndObserver>) {
         let _ = self.listener.set(listener);
+    }
+
+    /// Who says what is done about ends; the first one stays.
+    pub fn retry_by(&self, retries: Arc<dyn Retries>) {
+        let _ = self.retries.set(retries);
+    }
+
+    /// Who says what is done about ends; without one, nothing is.
+    pub fn retries(&self) -> Option<&Arc<dyn Retries>> {
+        self.retries.get()
+    }
+
+    fn rule(&self, end: &End) -> RetryRule {
+        self.retries.get().map_or(RetryRule::Never, |retries| retries.rule(end))
+    }
+
+    /// At most `most` ended Jobs, by uid, that are to be run again now.
+    pub fn take_due(&self, most: usize) -> Vec<(String, End)> {
+        self.lock().due().take(self.clock.mono(), most)
+    }
+
+    /// A Job was run again, or never will be.
+    pub fn run_again(&self, uid: &str) {
+        self.lock().due().done(uid);
+    }
+
+    /// A Job can't be run again before `at`.
+    pub fn run_again_at(&self, uid: &str, at: Instant) {
+        self.lock().due().again(uid, at);
     }
 
     /// Whether anybody hears of ends.
@@ -145,7 +188,8 @@ impl Observe {
             let (needs, ends) = {
                 let mut cases = self.lock();
                 let now = self.clock.mono();
-                (cases.needs(now, room), cases.ends(now, self.clock.wall()))
+                let ends = cases.ends(now, self.clock.wall(), |end| self.rule(end));
+                (cases.needs(now, room), ends)
             };
             for end in ends {
                 let (job, kind) = (&end.job, end.verdict.kind.label());
@@ -158,6 +202,7 @@ impl Observe {
             tokio::select! {
                 biased;
                 Some(come) = asked.next(), if !asked.is_empty() => match come {
+                    Come::Pods(uid, pods) => self.lock().pods_read(&uid, pods.as_deref()),
                     Come::Log(uid, tail, reached) => {
                         patience.learn(reached);
                         self.lock().log_read(&uid, tail);
@@ -175,6 +220,16 @@ impl Observe {
                 let api = self.api.as_ref();
                 let (tail, reached) = logs::read(api, &pod, &container, previous, tries).await;
                 Come::Log(uid, tail, reached)
+            }),
+            Need::Pods { uid } => Box::pin(async move {
+                match self.api.list_pods_of(&uid).await {
+                    Ok(pods) => Come::Pods(uid, Some(pods)),
+                    Err(error) => {
+                        tracing::debug!(%error, "a Job's pods could not be read");
+                        sleep(PODS_AGAIN).await;
+                        Come::Pods(uid, None)
+                    }
+                }
             }),
             Need::Events { uid, about } => Box::pin(async move {
                 let read = self.api.list_events(&about);

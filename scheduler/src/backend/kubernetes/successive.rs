@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::api::ClusterApi;
 use super::{Fatal, Grants, KubernetesBackend, Settings};
-use crate::backend::{Backend, EndObserver};
+use crate::backend::{Backend, EndObserver, Retries};
 use crate::clock::Clock;
 use crate::domain::name::{BackendName, TaskHash};
 use crate::domain::outcome::{Deferral, Outcome};
@@ -37,6 +37,7 @@ pub struct Successive {
     current: Mutex<Arc<KubernetesBackend>>,
     grants: OnceLock<Arc<dyn Grants>>,
     listener: OnceLock<Arc<dyn EndObserver>>,
+    retries: OnceLock<Arc<dyn Retries>>,
     pending_limit: Mutex<usize>,
     room: watch::Sender<Room>,
 }
@@ -56,6 +57,7 @@ impl Successive {
             current: Mutex::new(first),
             grants: OnceLock::new(),
             listener: OnceLock::new(),
+            retries: OnceLock::new(),
             room,
         })
     }
@@ -85,6 +87,14 @@ impl Successive {
         self.current().tell_ends(Arc::clone(&listener));
         // Only one is ever given.
         let _ = self.listener.set(listener);
+    }
+
+    /// As [`KubernetesBackend::retry_by`], for this term and those that follow; before
+    /// [`run`](Self::run).
+    pub fn retry_by(&self, retries: Arc<dyn Retries>) {
+        self.current().retry_by(Arc::clone(&retries));
+        // Only one is ever given.
+        let _ = self.retries.set(retries);
     }
 
     /// As [`KubernetesBackend::now`], of this term.
@@ -140,6 +150,9 @@ impl Successive {
         }
         if let Some(listener) = self.listener.get() {
             next.tell_ends(Arc::clone(listener));
+        }
+        if let Some(retries) = self.retries.get() {
+            next.retry_by(Arc::clone(retries));
         }
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = next;
     }

@@ -9,6 +9,7 @@ mod leader;
 mod lifecycle;
 mod limits;
 mod records;
+mod retries;
 mod tokens;
 
 use std::sync::Arc;
@@ -79,15 +80,26 @@ impl Farm {
         settings: Settings,
         listener: Option<Arc<dyn EndObserver>>,
     ) -> Self {
+        Self::begin_with(cluster, settings, |backend| {
+            if let Some(listener) = listener {
+                backend.tell_ends(listener);
+            }
+        })
+    }
+
+    /// One that is set up further before it runs.
+    fn begin_with(
+        cluster: FakeCluster,
+        settings: Settings,
+        set_up: impl FnOnce(&KubernetesBackend),
+    ) -> Self {
         let epoch: Timestamp = "2026-11-30T10:00:00Z".parse().expect("a date");
         let clock = Arc::new(PacedClock::starting_at(epoch));
         static PROCESSES: AtomicU32 = AtomicU32::new(0);
         let process = PROCESSES.fetch_add(1, Ordering::Relaxed);
         let settings = Settings { identity: format!("process-{process}"), ..settings };
         let backend = KubernetesBackend::new(Arc::new(cluster.clone()), clock, settings);
-        if let Some(listener) = listener {
-            backend.tell_ends(listener);
-        }
+        set_up(&backend);
         let stop = CancellationToken::new();
         let running = tokio::spawn({
             let (backend, stop) = (Arc::clone(&backend), stop.clone());

@@ -199,6 +199,17 @@ impl Facts for SelectedJob {
     }
 }
 
+/// An object as the server sends it, with all that it holds.
+pub(super) struct Whole(pub serde_json::Value);
+
+impl Facts for Whole {
+    type Wire = serde_json::Value;
+
+    fn from_wire(wire: serde_json::Value) -> Option<Self> {
+        Some(Self(wire))
+    }
+}
+
 /// Anything by its metadata.
 #[derive(Debug, Deserialize)]
 pub(super) struct WireMeta {

@@ -10,6 +10,7 @@ use super::super::api::ApiError;
 pub enum Verb {
     CreateJob,
     GetJob,
+    ReadJob,
     DeleteJob,
     ListJobs,
     WatchJobs,
@@ -17,6 +18,7 @@ pub enum Verb {
     WatchPods,
     ListWorkPods,
     WatchWorkPods,
+    ListPodsOf,
     PodLog,
     ListEvents,
     GetAccount,

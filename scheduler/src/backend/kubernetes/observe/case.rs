@@ -18,6 +18,8 @@ use crate::domain::task::WorkloadKey;
 
 /// How long after a Job's end its pod's own end is waited for: another watch brings it.
 const POD_WAIT: Duration = Duration::from_secs(5);
+/// How long its pods are asked for, where the watch has not shown that end.
+const ASK_FOR: Duration = Duration::from_secs(300);
 /// How long events are waited for.
 const EVENTS_WAIT: Duration = Duration::from_secs(10);
 /// How long a log is waited for.
@@ -70,6 +72,8 @@ pub struct Case {
     pub job: Option<Box<Known>>,
     pub pods: Vec<PodHistory>,
     pub fate: Fate,
+    /// Its pods, of the API server itself.
+    pub asked: Asked,
     pub log: Asked,
     pub tail: Option<LogTail>,
     pub events: Asked,
@@ -77,6 +81,8 @@ pub struct Case {
     pub hook: Option<String>,
     /// Its end was told, or never will be.
     pub told: bool,
+    /// Its end was told by an earlier process, which may not have lived to make the next attempt.
+    pub silent: bool,
     /// It is not there any more.
     pub gone: bool,
 }
@@ -87,12 +93,14 @@ impl Case {
             job: None,
             pods: Vec::new(),
             fate: Fate::Live,
+            asked: Asked::Not,
             log: Asked::Not,
             tail: None,
             events: Asked::Not,
             uncreated: None,
             hook: None,
             told: false,
+            silent: false,
             gone: false,
         }
     }
@@ -117,6 +125,23 @@ impl Case {
         self.pods.last().is_some_and(|pod| {
             late || pod.end.is_some() || pod.said.is_some() || pod.disruption.is_some()
         })
+    }
+
+    /// Whether a failure can't be told yet for want of its pod's own end. A watch may be behind, and
+    /// what is unknown is never run again: so the API server itself is asked before that is said.
+    fn lacks_pod(&self, now: Instant) -> bool {
+        let Fate::Ended(over) = self.fate else { return false };
+        let waited = now.saturating_duration_since(over);
+        let end = self.job.as_ref().and_then(|job| job.story.end.as_ref());
+        let failed = end.is_some_and(|end| !end.complete);
+        let bound = if failed && self.asked != Asked::Done { ASK_FOR } else { POD_WAIT };
+        !self.pod_is_known() && waited < bound
+    }
+
+    /// Whether its pods are to be asked for now.
+    pub fn needs_pods(&self, now: Instant) -> bool {
+        let late = self.over_since().is_some_and(|over| over + POD_WAIT <= now);
+        late && self.asked == Asked::Not && self.lacks_pod(now)
     }
 
     /// Which object's events would tell more of its end: the Job's where no pod was made, the pod's
@@ -146,8 +171,7 @@ impl Case {
     pub fn is_settled(&self, now: Instant) -> bool {
         let Some(over) = self.over_since() else { return false };
         let waited = now.saturating_duration_since(over);
-        let ended = matches!(self.fate, Fate::Ended(_));
-        if ended && !self.pod_is_known() && waited < POD_WAIT {
+        if self.lacks_pod(now) {
             return false;
         }
         (self.events != Asked::Yes || waited >= EVENTS_WAIT)

@@ -16,7 +16,8 @@ use super::super::facts::{JobStory, WorkPod};
 use super::super::ledger::Moment;
 use super::super::pod_history::PodHistory;
 use super::case::{Asked, Case, Fate, Known};
-use crate::domain::end::End;
+use super::due::Due;
+use crate::domain::end::{End, RetryRule};
 use crate::domain::log_tail::LogTail;
 use crate::domain::name::{Attempt, BackendName};
 use crate::domain::task::WorkloadKey;
@@ -37,6 +38,8 @@ const GO_ANYWAY: Duration = Duration::from_secs(60);
 pub enum Need {
     /// The end of a log.
     Log { uid: String, pod: String, container: String, previous: bool },
+    /// The pods of a Job.
+    Pods { uid: String },
     /// The events about an object.
     Events { uid: String, about: String },
 }
@@ -53,6 +56,7 @@ pub struct Cases {
     keys: BTreeSet<Arc<WorkloadKey>>,
     podless_next: Option<Instant>,
     podless_asked: BTreeMap<String, Instant>,
+    due: Due,
 }
 
 impl Cases {
@@ -66,6 +70,7 @@ impl Cases {
             keys: BTreeSet::new(),
             podless_next: None,
             podless_asked: BTreeMap::new(),
+            due: Due::default(),
         }
     }
 
@@ -78,6 +83,11 @@ impl Cases {
         key
     }
 
+    /// What is to be run again.
+    pub fn due(&mut self) -> &mut Due {
+        &mut self.due
+    }
+
     /// A Job is there. `known`: its end was told before, by whomever.
     pub fn job_seen(&mut self, facts: &JobFacts, known: bool, moment: Moment, now: Instant) {
         let story = match &facts.story {
@@ -86,8 +96,15 @@ impl Cases {
         };
         let Some(key) = &story.key else { return };
         let key = self.key(key);
+        let attempt = story.attempt.unwrap_or(Attempt::FIRST);
+        if let Some(task) = facts.task {
+            self.due.seen(task, attempt);
+        }
         let case = self.cases.entry(facts.uid.clone()).or_insert_with(Case::new);
-        case.told |= known;
+        // A failure may want another attempt still, whoever told of it.
+        let complete = story.end.as_ref().is_some_and(|end| end.complete);
+        case.told |= known && complete;
+        case.silent |= known;
         match &mut case.job {
             Some(job) => {
                 job.moment = job.moment.max(moment);
@@ -102,7 +119,7 @@ impl Cases {
                 case.job = Some(Box::new(Known {
                     name: facts.name.clone(),
                     task: facts.task,
-                    attempt: story.attempt.unwrap_or(Attempt::FIRST),
+                    attempt,
                     key,
                     moment,
                     progress: facts.progress,
@@ -135,6 +152,9 @@ impl Cases {
 
     fn gone(&mut self, uid: &str, fate: Fate) {
         let Some(case) = self.cases.get_mut(uid) else { return };
+        if let Some(job) = &case.job {
+            self.due.gone(uid, job.task, job.attempt);
+        }
         case.gone = true;
         if case.told {
             self.cases.remove(uid);
@@ -181,7 +201,7 @@ impl Cases {
     }
 
     fn want_log(&mut self, uid: &str, pod: &str, container: String, previous: bool) {
-        let Some(case) = self.cases.get_mut(uid) else { return };
+        let Some(case) = self.cases.get_mut(uid).filter(|case| !case.silent) else { return };
         if self.logs.len() >= LOGS {
             let why = "too many logs were to be read at once";
             case.tail.get_or_insert_with(|| LogTail::unavailable(why));
@@ -225,6 +245,16 @@ impl Cases {
         }
     }
 
+    /// The pods of a Job as the API server has them; `None`: it did not say.
+    pub fn pods_read(&mut self, uid: &str, pods: Option<&[WorkPod]>) {
+        for pod in pods.into_iter().flatten() {
+            self.pod_seen(pod);
+        }
+        if let Some(case) = self.cases.get_mut(uid) {
+            case.asked = if pods.is_some() { Asked::Done } else { Asked::Not };
+        }
+    }
+
     /// The end of a log has come, or why it can't be had. What was read before stays, then.
     pub fn log_read(&mut self, uid: &str, tail: LogTail) {
         if let Some(case) = self.cases.get_mut(uid) {
@@ -253,6 +283,11 @@ impl Cases {
             let Some(case) = self.cases.get_mut(uid).filter(|_| needs.len() < most) else {
                 continue;
             };
+            if case.needs_pods(now) {
+                case.asked = Asked::Yes;
+                needs.push(Need::Pods { uid: uid.clone() });
+                continue;
+            }
             if let Some(about) = case.needs_events_of(uid) {
                 case.events = Asked::Yes;
                 needs.push(Need::Events { uid: uid.clone(), about });
@@ -288,8 +323,13 @@ impl Cases {
         Some(Need::Events { about: uid.clone(), uid })
     }
 
-    /// The ends that can be told now; each once.
-    pub fn ends(&mut self, now: Instant, wall: Timestamp) -> Vec<End> {
+    /// The ends that can be told now; each once. What `rule` says is to be run again is noted so.
+    pub fn ends(
+        &mut self,
+        now: Instant,
+        wall: Timestamp,
+        rule: impl Fn(&End) -> RetryRule,
+    ) -> Vec<End> {
         let settled = |uid: &&String| {
             self.cases.get(*uid).is_none_or(|case| {
                 case.is_settled(now)
@@ -301,7 +341,12 @@ impl Cases {
         for uid in settled {
             self.closing.remove(&uid);
             let Some(case) = self.cases.get_mut(&uid) else { continue };
-            ends.extend(case.end(&self.backend, wall));
+            if let Some(end) = case.end(&self.backend, wall) {
+                if !case.gone && rule(&end) == RetryRule::Retry {
+                    self.due.add(&uid, &end, now);
+                }
+                ends.extend(Some(end).filter(|_| !case.silent));
+            }
             case.told = true;
             case.pods = Vec::new();
             case.tail = None;
@@ -312,11 +357,12 @@ impl Cases {
         ends
     }
 
-    /// Whether the Job of this uid may be deleted.
+    /// Whether the Job of this uid may be deleted. The next attempt is made from it.
     pub fn may_go(&self, uid: &str, now: Instant) -> bool {
-        self.cases.get(uid).is_none_or(|case| {
+        let told = self.cases.get(uid).is_none_or(|case| {
             case.told || case.over_since().is_none_or(|since| since + GO_ANYWAY <= now)
-        })
+        });
+        told && !self.due.holds(uid)
     }
 
     /// What is there now of every workload.
