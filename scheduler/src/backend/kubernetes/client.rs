@@ -25,6 +25,7 @@ use super::calls::{Calls, Verb};
 use super::classify::UNAUTHENTICATED;
 use super::leader::DURATION;
 use super::wire::{self, Facts};
+use crate::domain::causes::with_causes;
 use crate::gcp::tokens::TokenError;
 
 pub(super) const JSON: &str = "application/json";
@@ -345,14 +346,10 @@ fn lines(body: Body) -> futures::stream::BoxStream<'static, Result<Vec<u8>, ApiE
 
 /// What a transport's error says of the request.
 fn transport(error: &kube::Error) -> ApiError {
-    let mut text = error.to_string();
+    let text = with_causes(error);
     let mut source = error.source();
     let (mut unconnected, mut without_token) = (false, matches!(error, kube::Error::Auth(_)));
     while let Some(inner) = source {
-        let said = inner.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
         let client = inner.downcast_ref::<hyper_util::client::legacy::Error>();
         unconnected |= client.is_some_and(hyper_util::client::legacy::Error::is_connect);
         without_token |= inner.is::<TokenError>();
