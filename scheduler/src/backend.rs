@@ -61,6 +61,12 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// Whether an earlier request for this task may still take effect here, so that going on here
+    /// settles what anywhere else would have to wait for. Told without asking anyone.
+    fn binds(&self, _: &Task) -> bool {
+        false
+    }
+
     /// Deletes all that runs here of this scheduler, after a person has declared the backend lost
     /// and its tasks may have gone elsewhere; how many there were.
     ///

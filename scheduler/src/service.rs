@@ -215,12 +215,14 @@ impl Service {
             on_flags: backends.limits_from_flags(&now.config),
             observer,
         });
-        backends.retry_by(&(Arc::new(FarmRetries {
-            loaded: Arc::clone(&loaded),
-            clock: Arc::clone(&at),
-            in_force: pipeline.snapshot(),
-            outputs: layers.outputs(),
-        }) as Arc<dyn Retries>));
+        backends.retry_by(
+            &(Arc::new(FarmRetries {
+                loaded: Arc::clone(&loaded),
+                clock: Arc::clone(&at),
+                in_force: pipeline.snapshot(),
+                outputs: layers.outputs(),
+            }) as Arc<dyn Retries>),
+        );
         let overview = Arc::new(Overview {
             scheduler: now.config.scheduler.clone(),
             clock: at,

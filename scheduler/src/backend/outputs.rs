@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use super::Backend;
 use crate::domain::input_url::InputUrl;
 use crate::domain::name::{BackendName, TaskHash};
-use crate::domain::outcome::{Deferral, HoldKind, Outcome, Placed, Scope};
+use crate::domain::outcome::{Deferral, Outcome, Placed, Scope};
 use crate::domain::room::Room;
 use crate::domain::task::Task;
 use crate::domain::workload::Workload;
@@ -28,8 +28,6 @@ use crate::gcp::storage::{ObjectName, Objects, StorageError};
 const WITHIN: Duration = Duration::from_secs(5);
 /// The wait before another look after one that failed.
 const AGAIN: Duration = Duration::from_secs(5);
-/// That wait where a person has to act first.
-const AGAIN_REFUSED: Duration = Duration::from_secs(60);
 
 /// A backend whose tasks are done where their outputs are there.
 pub struct Outputs {
@@ -78,14 +76,7 @@ pub async fn output_is_there(
 
 /// What no look-up gets an answer to, the next one does not get one to either.
 fn deferral(error: &StorageError) -> Deferral {
-    let (kind, again) = match error {
-        StorageError::Forbidden(_) => (HoldKind::Forbidden, AGAIN_REFUSED),
-        StorageError::Unauthenticated(_) => (HoldKind::Unauthenticated, AGAIN_REFUSED),
-        StorageError::Refused(_) => (HoldKind::StorageRefused, AGAIN_REFUSED),
-        StorageError::Later(_) | StorageError::Absent(_) | StorageError::Overtaken(_) => {
-            (HoldKind::StorageUnavailable, AGAIN)
-        }
-    };
+    let (kind, again) = error.hold(AGAIN);
     let detail = format!("whether its output is there can't be told: {error}");
     Deferral::new(Scope::Backend, kind, detail, again)
 }
@@ -122,6 +113,10 @@ impl Backend for Outputs {
 
     fn knows(&self, task: &Task) -> Option<bool> {
         self.inner.knows(task)
+    }
+
+    fn binds(&self, task: &Task) -> bool {
+        self.inner.binds(task)
     }
 
     async fn clear(&self) -> Result<usize, Deferral> {

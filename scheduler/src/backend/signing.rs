@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::Backend;
 use crate::domain::name::{BackendName, TaskHash};
-use crate::domain::outcome::{Deferral, HoldKind, Outcome, Scope};
+use crate::domain::outcome::{Deferral, Outcome, Scope};
 use crate::domain::room::Room;
 use crate::domain::task::Task;
 use crate::domain::workload::Workload;
@@ -28,8 +28,6 @@ const MARGIN: Duration = Duration::from_secs(15 * 60);
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// The wait before signing is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
-/// That wait where a person has to act first.
-const AGAIN_REFUSED: Duration = Duration::from_secs(60);
 
 /// A backend whose tasks' `gs://` inputs are signed.
 pub struct Signing {
@@ -84,14 +82,7 @@ fn lifetime(workload: &Workload) -> Duration {
 /// Trouble with a signature never is the message's fault. It stops this task alone: others, whose
 /// inputs are signed already, go on.
 fn deferral(error: &StorageError) -> Deferral {
-    let (kind, again) = match error {
-        StorageError::Forbidden(_) => (HoldKind::Forbidden, AGAIN_REFUSED),
-        StorageError::Unauthenticated(_) => (HoldKind::Unauthenticated, AGAIN_REFUSED),
-        StorageError::Refused(_) => (HoldKind::StorageRefused, AGAIN_REFUSED),
-        StorageError::Later(_) | StorageError::Absent(_) | StorageError::Overtaken(_) => {
-            (HoldKind::StorageUnavailable, AGAIN)
-        }
-    };
+    let (kind, again) = error.hold(AGAIN);
     Deferral::new(Scope::Task, kind, format!("its input can't be signed: {error}"), again)
 }
 
@@ -130,6 +121,10 @@ impl Backend for Signing {
 
     fn knows(&self, task: &Task) -> Option<bool> {
         self.inner.knows(task)
+    }
+
+    fn binds(&self, task: &Task) -> bool {
+        self.inner.binds(task)
     }
 
     async fn clear(&self) -> Result<usize, Deferral> {

@@ -31,7 +31,8 @@ fn read_rules(field: &Field<'_>) -> BTreeMap<EndKind, RetryRule> {
     let mut rules = BTreeMap::new();
     for (kind, field) in field.entries().unwrap_or_default() {
         let Some(kind) = EndKind::parse(kind).filter(|kind| has_rule(*kind)) else {
-            let known = EndKind::ALL.iter().filter(|kind| has_rule(**kind)).map(|kind| kind.label());
+            let known =
+                EndKind::ALL.iter().filter(|kind| has_rule(**kind)).map(|kind| kind.label());
             let known = known.collect::<Vec<_>>().join(", ");
             field.fault("is no kind of end that has a rule", &format!("write one of {known}"));
             continue;
@@ -75,11 +76,8 @@ mod tests {
             Ok(RetryRules {
                 attempts: 5,
                 all: [(EndKind::Deadline, RetryRule::Retry)].into(),
-                commands: [(
-                    "fuzz".to_owned(),
-                    [(EndKind::OutOfMemory, RetryRule::Hold)].into(),
-                )]
-                .into(),
+                commands: [("fuzz".to_owned(), [(EndKind::OutOfMemory, RetryRule::Hold)].into())]
+                    .into(),
             }),
         );
         check("{rules: {fuzz: {deadline: perhaps}}}", Err("`perhaps` is no rule"));

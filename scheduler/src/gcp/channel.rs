@@ -14,7 +14,8 @@ use tower::Layer;
 
 use named::Named;
 
-use super::credentials::{Credentials, said};
+use super::credentials::Credentials;
+use crate::domain::causes::with_causes;
 use crate::domain::redact::redact;
 
 /// A channel that adds credentials to each request, and its address to each error of the
@@ -88,7 +89,7 @@ impl Endpoint {
         }
         let headers = GoogleAuthHeaders::from(credentials.for_library());
         let layer = GoogleAuthMiddlewareLayer::new(headers, None)
-            .map_err(|e| ChannelError::Credentials(redact(&said(&e)).into_owned()))?;
+            .map_err(|e| ChannelError::Credentials(redact(&with_causes(&e)).into_owned()))?;
         Ok(layer.layer(named))
     }
 

@@ -123,17 +123,3 @@ impl Tokens for Credentials {
         }
     }
 }
-
-/// An error with its causes.
-pub(super) fn said(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
-}

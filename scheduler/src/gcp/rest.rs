@@ -9,8 +9,9 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::credentials::{Credentials, QUOTA_PROJECT, said};
+use super::credentials::{Credentials, QUOTA_PROJECT};
 use super::tokens::{Bearer, TokenError, Tokens as _};
+use crate::domain::causes::with_causes;
 use crate::domain::redact::redact;
 
 /// The longest that a call may take.
@@ -93,7 +94,7 @@ impl Rest {
             // A redirect would carry the token elsewhere.
             .redirect(reqwest::redirect::Policy::none())
             .build()
-            .map_err(|error| TokenError::Unusable(said(&error)))?;
+            .map_err(|error| TokenError::Unusable(with_causes(&error)))?;
         Ok(Self { http, credentials })
     }
 
@@ -131,10 +132,7 @@ impl Rest {
         let host = host(url);
         let mut request = self.http.request(method.clone(), url);
         if let Some(token) = token {
-            let mut value = http::HeaderValue::from_str(&token.header())
-                .map_err(|_| TokenError::Unusable("the token can't be sent".to_owned()))?;
-            value.set_sensitive(true);
-            request = request.header(http::header::AUTHORIZATION, value);
+            request = request.header(http::header::AUTHORIZATION, token.header()?);
             if let Some(project) = self.credentials.quota_project() {
                 request = request.header(QUOTA_PROJECT, project);
             }
@@ -144,7 +142,7 @@ impl Rest {
         }
         let lost = |error: reqwest::Error| RestError::Lost {
             host: host.clone(),
-            why: redact(&said(&error.without_url())).into_owned(),
+            why: redact(&with_causes(&error.without_url())).into_owned(),
         };
         let response = request.send().await.map_err(lost)?;
         let status = response.status();

@@ -16,6 +16,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::domain::input_url::{InputUrl, ObjectRef};
+use crate::domain::outcome::HoldKind;
 use crate::domain::redact::redact;
 
 /// The name of one object: `gs://BUCKET/NAME`.
@@ -96,7 +97,23 @@ pub enum StorageError {
     Refused(String),
 }
 
+/// How long a task waits where a person has to act first.
+const AGAIN_REFUSED: Duration = Duration::from_secs(60);
+
 impl StorageError {
+    /// Why a task is held that this stands in the way of, and for how long: `again` where it may
+    /// pass by itself.
+    pub fn hold(&self, again: Duration) -> (HoldKind, Duration) {
+        match self {
+            Self::Forbidden(_) => (HoldKind::Forbidden, AGAIN_REFUSED),
+            Self::Unauthenticated(_) => (HoldKind::Unauthenticated, AGAIN_REFUSED),
+            Self::Refused(_) => (HoldKind::StorageRefused, AGAIN_REFUSED),
+            Self::Later(_) | Self::Absent(_) | Self::Overtaken(_) => {
+                (HoldKind::StorageUnavailable, again)
+            }
+        }
+    }
+
     fn later(why: impl fmt::Display) -> Self {
         Self::Later(redact(&why.to_string()).into_owned())
     }

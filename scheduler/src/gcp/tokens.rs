@@ -6,6 +6,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
+use http::HeaderValue;
 
 /// An access token. Shows nothing of itself but through [`header`](Self::header).
 #[derive(Clone, PartialEq, Eq)]
@@ -17,9 +18,16 @@ impl Bearer {
         Self(token.into())
     }
 
-    /// The value of an `Authorization` header; to be marked sensitive where it is put into one.
-    pub fn header(&self) -> String {
-        format!("Bearer {}", self.0)
+    /// The value of an `Authorization` header, marked as sensitive: no client shows it.
+    ///
+    /// # Errors
+    /// [`TokenError::Unusable`]: it can't stand in a header.
+    pub fn header(&self) -> Result<HeaderValue, TokenError> {
+        let value = HeaderValue::try_from(format!("Bearer {}", self.0));
+        let mut value =
+            value.map_err(|_| TokenError::Unusable("it can't stand in a header".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(value)
     }
 }
 
@@ -64,7 +72,10 @@ mod tests {
     #[test]
     fn a_token_is_sent_as_a_bearer_and_never_shown() {
         let bearer = Bearer::new("t");
-        assert_eq!(bearer.header(), "Bearer t");
+        let header = bearer.header().expect("a header");
+        assert_eq!(header, "Bearer t");
+        assert!(header.is_sensitive());
+        assert!(Bearer::new("t\n").header().is_err());
         assert!(format!("{bearer:?}") == "Bearer(…)");
     }
 }

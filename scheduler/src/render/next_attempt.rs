@@ -40,7 +40,11 @@ pub struct NotAgain(&'static str);
 ///
 /// # Errors
 /// [`NotAgain`] names what it lacks.
-pub fn next_attempt(job: &Value, hash: &TaskHash, attempt: Attempt) -> Result<NextAttempt, NotAgain> {
+pub fn next_attempt(
+    job: &Value,
+    hash: &TaskHash,
+    attempt: Attempt,
+) -> Result<NextAttempt, NotAgain> {
     let name = JobName::of(hash, attempt);
     let before = job.pointer("/metadata/name").and_then(Value::as_str);
     let before = before.ok_or(NotAgain("name"))?.to_owned();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use reqwest::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, RETRY_AFTER};
 use reqwest::{Method, Response, StatusCode};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use url::Url;
@@ -17,6 +17,7 @@ use super::answer::{Job, JobCounts, Jobs, TaskPage};
 use super::api::{Api, ApiError, Fault};
 use super::plan::JobId;
 use super::spec;
+use crate::domain::causes::with_causes;
 use crate::gcp::tokens::{Bearer, TokenError, Tokens};
 
 /// Batch's own address.
@@ -136,9 +137,7 @@ impl RestApi {
     ) -> Result<Response, ApiError> {
         let mut request = self.http.request(method.clone(), url.clone());
         if let Some(token) = token {
-            let mut value = HeaderValue::try_from(token.header())
-                .map_err(|_| ApiError::new(Fault::NotSent, "the token is no header"))?;
-            value.set_sensitive(true);
+            let value = token.header().map_err(|e| ApiError::new(Fault::NotSent, e))?;
             request = request.header(AUTHORIZATION, value);
         }
         if let Some(body) = body {
@@ -147,20 +146,9 @@ impl RestApi {
         request.send().await.map_err(|error| {
             let fault =
                 if error.is_connect() || error.is_builder() { Fault::NotSent } else { Fault::Lost };
-            ApiError::new(fault, chain(&error.without_url()))
+            ApiError::new(fault, with_causes(&error.without_url()))
         })
     }
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 fn no_token(error: &TokenError) -> ApiError {
@@ -172,7 +160,8 @@ fn no_token(error: &TokenError) -> ApiError {
 }
 
 async fn read(mut answer: Response) -> Result<Vec<u8>, ApiError> {
-    let lost = |error: reqwest::Error| ApiError::new(Fault::Lost, chain(&error.without_url()));
+    let lost =
+        |error: reqwest::Error| ApiError::new(Fault::Lost, with_causes(&error.without_url()));
     let mut bytes = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(lost)? {
         if bytes.len() + chunk.len() > MOST_BYTES {

@@ -209,7 +209,8 @@ impl Acks {
     /// look like a failure that was not followed by an attempt.
     fn chain<'a>(&'a self, job: &'a Tracked) -> Option<impl Iterator<Item = &'a Tracked>> {
         let later = job.task.and_then(|task| self.later.get(&task));
-        let first = |task: &TaskHash| self.jobs.contains_key(JobName::of(task, Attempt::FIRST).as_str());
+        let first =
+            |task: &TaskHash| self.jobs.contains_key(JobName::of(task, Attempt::FIRST).as_str());
         let lowest = later.and_then(|later| later.keys().next()).copied();
         let is_lowest = job.attempt == Attempt::FIRST
             || lowest == Some(job.attempt) && !job.task.as_ref().is_some_and(first);

@@ -195,6 +195,10 @@ impl Backend for Successive {
         self.current().knows(task)
     }
 
+    fn binds(&self, task: &Task) -> bool {
+        self.current().binds(task)
+    }
+
     async fn clear(&self) -> Result<usize, Deferral> {
         self.current().clear().await
     }

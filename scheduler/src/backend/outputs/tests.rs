@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::backend::layered::{Below, CREATED, task, workload};
+use crate::domain::outcome::HoldKind;
 use crate::gcp::storage::{Fetched, Generation};
 
 const DONE: Outcome = Outcome::Scheduled(Placed::Done);

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::backend::layered::{Below, CREATED, task, workload};
 use crate::domain::input_url::InputUrl;
+use crate::domain::outcome::HoldKind;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

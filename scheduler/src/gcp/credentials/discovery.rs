@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::exchange::{Exchange, Grant, Key};
 use super::metadata::{self, Metadata};
 use super::source::{Fetched, SCOPE, Source};
+use crate::domain::causes::with_causes;
 use crate::domain::redact::redact;
 use crate::gcp::tokens::{Bearer, TokenError};
 
@@ -138,7 +139,7 @@ impl Source for Library {
         // Made anew each time: it would give the token that it holds, whose end it does not tell.
         let credentials = self.build().map_err(TokenError::Unusable)?;
         let token = credentials.access_token().await.map_err(|error| {
-            let why = redact(&super::said(&error)).into_owned();
+            let why = redact(&with_causes(&error)).into_owned();
             if error.is_transient() { TokenError::Later(why) } else { TokenError::Unusable(why) }
         })?;
         Ok(Fetched { bearer: Bearer::new(token.token), lives: LEAST_LIFE })
@@ -159,7 +160,7 @@ impl Library {
             _ => external_account_authorized_user::Builder::new(file)
                 .build_access_token_credentials(),
         };
-        built.map_err(|error| redact(&super::said(&error)).into_owned())
+        built.map_err(|error| redact(&with_causes(&error)).into_owned())
     }
 }
 

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::source::{Fetched, SCOPE, Source};
+use crate::domain::causes::with_causes;
 use crate::domain::redact::redact;
 use crate::gcp::tokens::{Bearer, TokenError};
 
@@ -117,7 +118,7 @@ impl Source for Exchange {
             .header("Content-Type", "application/x-www-form-urlencoded")
             .body(form);
         let response = request.send().await.map_err(|error| {
-            let why = super::said(&error.without_url());
+            let why = with_causes(&error.without_url());
             TokenError::Later(format!("the token endpoint does not answer: {why}"))
         })?;
         match read_answer(response, "the token endpoint").await {

@@ -45,8 +45,7 @@ impl Credentials {
 
     fn headers_of(&self, bearer: &Bearer) -> Result<HeaderMap, CredentialsError> {
         let bad = |_| CredentialsError::from_msg(false, "the access token can't be sent");
-        let mut token = HeaderValue::from_str(&bearer.header()).map_err(bad)?;
-        token.set_sensitive(true);
+        let token = bearer.header().map_err(bad)?;
         let mut headers = HeaderMap::from_iter([(header::AUTHORIZATION, token)]);
         if let Some(project) = self.quota_project() {
             let bad = |_| CredentialsError::from_msg(false, "the quota project is no project");

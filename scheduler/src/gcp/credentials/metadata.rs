@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use super::exchange::{Answer, read_answer};
 use super::source::{Fetched, SCOPE, Source};
+use crate::domain::causes::with_causes;
 use crate::gcp::tokens::TokenError;
 
 /// The variable that names another metadata server, as Google's own clients take it.
@@ -62,7 +63,7 @@ impl Source for Metadata {
             asked => asked.map_err(|error| {
                 TokenError::Later(format!(
                     "the metadata server does not answer: {}",
-                    super::said(&error.without_url())
+                    with_causes(&error.without_url())
                 ))
             })?,
         };
@@ -103,7 +104,7 @@ mod tests {
         let serving = tokio::spawn(async move { axum::serve(listener, router).await });
         let source = Metadata::new(Some(&host), false).expect("a source");
         let fetched = source.fetch().await.expect("a token");
-        assert_eq!(fetched.bearer.header(), "Bearer t");
+        assert_eq!(fetched.bearer.header().expect("a header"), "Bearer t");
         assert_eq!(fetched.lives, Duration::from_secs(3_599));
         serving.abort();
     }

@@ -7,6 +7,7 @@ use gcloud_sdk::tonic::{Code, Status};
 use tokio::time::Instant;
 
 use super::DatastoreError;
+use crate::domain::causes::follow;
 use crate::domain::redact::redact;
 
 /// The waits between the tries of one call: where nobody listens it fails within 2 s.
@@ -46,13 +47,8 @@ impl fmt::Display for Refusal {
 
 impl Refusal {
     pub(super) fn of(status: &Status) -> Self {
-        let mut text = format!("{:?}: {}", status.code(), status.message());
-        let mut cause = std::error::Error::source(status);
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
-        let text = redact(&text).into_owned();
+        let text = format!("{:?}: {}", status.code(), status.message());
+        let text = redact(&follow(text, status)).into_owned();
         match status.code() {
             code if is_transient(code) => Self::Later(text),
             Code::InvalidArgument | Code::Unimplemented => Self::Argument(text),

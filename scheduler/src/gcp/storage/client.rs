@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderValue, Method, StatusCode};
+use http::{Method, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Client, Response};
 use serde_json::Value;
@@ -94,12 +94,7 @@ impl CloudStorage {
     ) -> Result<Response, StorageError> {
         let mut request = self.http.request(method.clone(), url);
         if let Some(bearer) = bearer {
-            let header = HeaderValue::from_str(&bearer.header());
-            let mut header = header.map_err(|_| {
-                StorageError::Unauthenticated("the access token is no header's value".into())
-            })?;
-            header.set_sensitive(true);
-            request = request.header(AUTHORIZATION, header);
+            request = request.header(AUTHORIZATION, bearer.header().map_err(no_token)?);
         }
         if method == Method::POST {
             request = request.header(CONTENT_TYPE, "application/octet-stream").body(body.to_vec());

@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 
 use super::iam::IamSigner;
 use super::{ObjectName, SignUrls, StorageError};
+use crate::domain::causes::with_causes;
 use crate::domain::input_url::InputUrl;
 use crate::gcp::channel::Endpoint;
 use crate::gcp::credentials::Credentials;
@@ -49,7 +50,7 @@ impl AdcSigner {
                 StorageError::Unauthenticated(format!(
                     "a URL can't be signed with the application-default credentials: {}; run as a \
                      Google service account, by Workload Identity or a key file",
-                    causes(&error)
+                    with_causes(&error)
                 ))
             })?
         };
@@ -99,7 +100,7 @@ fn sorted(error: &(dyn Error + 'static)) -> StorageError {
         }
         cause = error.source();
     }
-    by_text(&causes(error))
+    by_text(&with_causes(error))
 }
 
 fn by_text(text: &str) -> StorageError {
@@ -117,20 +118,6 @@ fn by_text(text: &str) -> StorageError {
         );
     }
     StorageError::later(format!("a URL could not be signed: {text}"))
-}
-
-/// An error with its causes.
-fn causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

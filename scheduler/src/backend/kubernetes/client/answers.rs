@@ -11,6 +11,7 @@ use kube::client::Body;
 
 use super::super::api::{ApiError, Sent};
 use super::super::classify::UNAUTHENTICATED;
+use crate::domain::causes::with_causes;
 use crate::gcp::tokens::TokenError;
 
 /// The lines of a watch as they come. What is left without an end of line was cut off.
@@ -45,14 +46,10 @@ pub(super) fn lines(body: Body) -> futures::stream::BoxStream<'static, Result<Ve
 
 /// What a transport's error says of the request.
 pub(super) fn transport(error: &kube::Error) -> ApiError {
-    let mut text = error.to_string();
+    let text = with_causes(error);
     let mut source = error.source();
     let (mut unconnected, mut without_token) = (false, matches!(error, kube::Error::Auth(_)));
     while let Some(inner) = source {
-        let said = inner.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
         let client = inner.downcast_ref::<hyper_util::client::legacy::Error>();
         unconnected |= client.is_some_and(hyper_util::client::legacy::Error::is_connect);
         without_token |= inner.is::<TokenError>();

@@ -62,7 +62,8 @@ impl Due {
 
     /// At most `most` attempts to make now; each is under way from here on.
     pub fn take(&mut self, now: Instant, most: usize) -> Vec<(String, End)> {
-        let due = self.wanted.iter_mut().filter(|(_, wanted)| !wanted.under_way && wanted.at <= now);
+        let due =
+            self.wanted.iter_mut().filter(|(_, wanted)| !wanted.under_way && wanted.at <= now);
         due.take(most)
             .map(|(uid, wanted)| {
                 wanted.under_way = true;
