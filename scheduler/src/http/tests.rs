@@ -262,11 +262,15 @@ async fn nobody_can_post_tasks_unless_it_is_turned_on() {
 }
 
 /// The description names every path, and the limits that the implementation holds by default.
-#[test]
-fn the_description_is_of_what_is_served() {
+#[tokio::test(start_paused = true)]
+async fn the_description_is_of_what_is_served() {
     let description: Value = serde_json::from_str(OPENAPI).expect("json");
     let paths = description["paths"].as_object().expect("paths");
-    assert_eq!(paths.len(), 7);
+    assert_eq!(paths.len(), 8, "a route was added or taken away");
+    let world = world(TaskLimits::default());
+    for path in paths.keys() {
+        assert_ne!(world.get(path).await.status, 404, "{path}");
+    }
     let most = &description["components"]["schemas"]["Tasks"]["properties"]["tasks"]["maxItems"];
     assert_eq!(most, &json!(TaskLimits::default().tasks));
 }
