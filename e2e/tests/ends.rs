@@ -3,6 +3,8 @@
 
 #[path = "ends/kinds.rs"]
 mod kinds;
+#[path = "ends/retries.rs"]
+mod retries;
 #[path = "ends/why.rs"]
 mod why;
 
@@ -81,6 +83,8 @@ fn main() -> Result<ExitCode> {
         kinds::work_that_is_evicted_names_the_resource,
         kinds::a_job_that_somebody_deletes,
         kinds::a_restart_tells_no_end_again,
+        retries::failures_are_run_again_three_times_over_a_kill,
+        retries::a_chain_of_attempts_is_deleted_as_a_whole,
         why::each_state_has_its_sentence,
         why::the_command_answers_from_the_file_when_nobody_runs,
     };
