@@ -183,6 +183,8 @@ pub async fn two_processes_of_one_scheduler_share_its_room(case: Case) -> Result
         Ok(Seen::when(creates == 11, || format!("{creates}")))
     })
     .await?;
+    // A request is counted as it comes, before its Job is there.
+    site.until_jobs(8, SOON).await?;
     jobs_stay(&site, 8).await?;
     second.terminate()?;
     let ended = second.end(SOON).await?;

@@ -273,7 +273,8 @@ impl KubernetesBackend {
         if !self.observe.is_heard() {
             return std::future::pending().await;
         }
-        self.rooms.jobs_listed().await;
+        // After what creating waits for: ten thousand pods take time and memory to list.
+        self.rooms.known().await;
         let (api, seed) = (Arc::clone(&self.api), self.seed.wrapping_add(2));
         tokio::select! {
             biased;
