@@ -23,6 +23,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 
 use super::output::{Exit, Format, Row, after_printing, print_rows};
+use crate::backend::local::Cgroups;
 use crate::check::findings::{Finding, Findings, Verdict};
 use crate::config::backends::BackendKind;
 use crate::service::{Loaded, load};
@@ -139,6 +140,20 @@ fn local_backends(loaded: &Loaded) -> Findings {
                 "runs tasks as processes of this machine, isolated from nothing",
                 "for trying things out; untrusted work belongs on Kubernetes",
             );
+            match Cgroups::find() {
+                Ok(found) => findings.pass(
+                    backend.name.as_str(),
+                    format!(
+                        "can limit its tasks' memory, by cgroups in {}",
+                        found.place().display()
+                    ),
+                ),
+                Err(missing) => findings.warn(
+                    backend.name.as_str(),
+                    format!("tasks run without a limit of their memory: {missing}"),
+                    missing.hint,
+                ),
+            }
         }
     }
     findings
