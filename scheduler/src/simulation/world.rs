@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures::future::select_all;
 use jiff::Timestamp;
 use tokio::task::JoinSet;
@@ -12,19 +11,21 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::chaos::{Chaos, ChaosApi, ChaosQueue};
-use super::farm::{AnyCatalog, OneWorkload};
+use super::farm::{AnyCatalog, OneWorkload, Weighing};
+use super::posted::{Door, Sender};
 use crate::backend::kubernetes::fake::FakeCluster;
 use crate::backend::kubernetes::successive::Successive;
 use crate::backend::kubernetes::{Fatal, Settings as BackendSettings};
 use crate::clock::{Clock, PacedClock};
 use crate::domain::message::{Decoded, decode};
-use crate::flags::{Flag, FlagSet, FlagSource, FlagsError};
+use crate::flags::{Flag, FlagSet};
 use crate::gate::Candidate;
 use crate::gate::routes::Routes;
 use crate::leadership::Leadership;
 use crate::pipeline::leases::Leases;
 use crate::pipeline::{BackendBinding, Deps, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::memory::MemoryQueue;
+use crate::queue::push::PushQueue;
 use crate::queue::{LeaseId, Queue};
 use crate::records::InMemory;
 use crate::render::{Policy, Templates};
@@ -56,6 +57,7 @@ pub struct World {
     templates: Arc<Templates>,
     /// Messages that are published later.
     to_come: Mutex<VecDeque<(String, BTreeMap<String, String>)>>,
+    sender: Sender,
     /// The Job's name by message id, of the messages that are tasks.
     tasks: BTreeMap<String, String>,
     bad: usize,
@@ -99,6 +101,8 @@ impl World {
                 _ => to_come.push_back((id, attributes)),
             }
         }
+        let sender = Sender::new(Arc::clone(&chaos), epoch);
+        tasks.extend(sender.jobs());
         let place = |_| Place {
             cluster: FakeCluster::new(Arc::clone(&clock)),
             away: Arc::new(Mutex::new(Instant::now())),
@@ -109,6 +113,7 @@ impl World {
             controls: Arc::default(),
             templates: Arc::new(Templates::embedded().expect("templates")),
             to_come: Mutex::new(to_come),
+            sender,
             broken: Arc::default(),
             chaos,
             clock,
@@ -163,7 +168,7 @@ impl World {
 
     /// Whether nothing is left to do.
     fn done(&self) -> bool {
-        self.queue.is_empty() && self.to_come.lock().unwrap().is_empty()
+        self.queue.is_empty() && self.to_come.lock().unwrap().is_empty() && self.sender.is_done()
     }
 
     /// What must hold at the end.
@@ -210,18 +215,25 @@ impl World {
     }
 
     /// Starts a process of the scheduler over the world as it is.
-    fn start(&self) -> Process {
+    fn start(&self, which: usize) -> Process {
         let mut parts = Process::new();
         let home = self.backend(0, None);
         let leadership = home.current().leadership();
         let backends = [Arc::clone(&home), self.backend(1, Some(Arc::clone(&leadership)))];
         let queue = self.watched_queue();
-        let leases = Leases::new(Arc::clone(&queue) as Arc<dyn Queue>, Duration::from_secs(30));
-        let keeping = Arc::clone(&leases).run();
-        parts.spawn(async move {
-            keeping.await;
-            Ok(())
-        });
+        let push = PushQueue::new("push".into(), Arc::clone(&self.clock));
+        let door = Door { queue: Arc::clone(&push), leadership: Arc::clone(&leadership) };
+        self.sender.open(which, door);
+        let mut bind_queue = |queue: Arc<dyn Queue>, hold| {
+            let leases = Leases::new(Arc::clone(&queue), Duration::from_secs(30));
+            let keeping = Arc::clone(&leases).run();
+            parts.spawn(async move {
+                keeping.await;
+                Ok(())
+            });
+            QueueBinding { leases, queue, base_os_version: None, max_panics: 3, hold }
+        };
+        let queues = vec![bind_queue(queue, true), bind_queue(push, false)];
         for backend in backends.clone() {
             parts.spawn(async move { backend.run(CancellationToken::new()).await });
         }
@@ -235,13 +247,7 @@ impl World {
         };
         let mut pipeline = Pipeline::new(Deps {
             clock: Arc::clone(&self.clock),
-            queues: vec![QueueBinding {
-                leases,
-                queue,
-                base_os_version: None,
-                max_panics: 3,
-                hold: true,
-            }],
+            queues,
             catalog: Arc::new(AnyCatalog),
             flags: Arc::new(Weighing(Arc::clone(&self.flags))),
             resolver: Arc::new(OneWorkload),
@@ -293,7 +299,7 @@ pub async fn run_to_the_end(world: &World) -> Result<(), String> {
     let count = if world.chaos.draw(3) == 0 { 2 } else { 1 };
     loop {
         let crash = world.chaos.next_crash();
-        let mut processes: Vec<Process> = (0..count).map(|_| world.start()).collect();
+        let mut processes: Vec<Process> = (0..count).map(|which| world.start(which)).collect();
         loop {
             let pause = Duration::from_millis(100 + world.chaos.draw(900));
             tokio::select! {
@@ -303,7 +309,7 @@ pub async fn run_to_the_end(world: &World) -> Result<(), String> {
                     let which = ended?;
                     world.chaos.note(&format!("process {which} has lost its Lease"));
                     processes[which].shutdown().await;
-                    processes[which] = world.start();
+                    processes[which] = world.start(which);
                 }
                 () = tokio::time::sleep(pause) => live(world),
             }
@@ -319,6 +325,7 @@ pub async fn run_to_the_end(world: &World) -> Result<(), String> {
         for process in &mut processes {
             process.shutdown().await;
         }
+        world.sender.crashed();
         world.check()?;
     }
 }
@@ -331,6 +338,11 @@ fn live(world: &World) {
         && let Some((id, attributes)) = world.to_come.lock().unwrap().pop_front()
     {
         world.queue.put(&id, attributes);
+    }
+    let clusters = world.clusters();
+    if let Some(job) = world.sender.live().iter().find(|job| made(&clusters, job) == 0) {
+        let breach = format!("{job} is said to be scheduled before it was made");
+        world.broken.lock().unwrap().get_or_insert(breach);
     }
     let away = &world.places[CLUSTERS - 1].away;
     if chaos.calm() {
@@ -375,15 +387,5 @@ fn live_in(chaos: &Chaos, cluster: &FakeCluster) {
         2 => cluster.mute_watches(true),
         3..6 => cluster.mute_watches(false),
         _ => {}
-    }
-}
-
-/// Flags that the world changes.
-struct Weighing(Arc<Mutex<FlagSet>>);
-
-#[async_trait]
-impl FlagSource for Weighing {
-    async fn read(&self) -> Result<FlagSet, FlagsError> {
-        Ok(self.0.lock().unwrap().clone())
     }
 }
