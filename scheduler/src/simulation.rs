@@ -11,6 +11,8 @@
 
 mod chaos;
 mod farm;
+mod fates;
+mod listener;
 mod posted;
 mod world;
 

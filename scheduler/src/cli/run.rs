@@ -67,7 +67,7 @@ fn jobs(text: &str) -> Result<usize, String> {
 
 /// Runs the command.
 pub async fn run(config: &Path, args: RunArgs) -> anyhow::Result<Exit> {
-    let options = Options { once: args.once, jobs: args.jobs, ..Options::default() };
+    let options = Options { once: args.once, jobs: args.jobs, ledger: true, ..Options::default() };
     let service = Service::build(load(config)?, options).await?;
     let (tally, stop) = (service.tally(), stop_on_signals()?);
     match stop.run_until_cancelled(service.review_rights()).await {

@@ -1,5 +1,7 @@
 //! The world of one simulated run: what outlives a crash, and what must hold in it.
 
+mod life;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::chaos::{Chaos, ChaosApi, ChaosQueue};
 use super::farm::{AnyCatalog, OneWorkload, Weighing};
+use super::fates::{Fates, RetryFailures};
+use super::listener::Told;
 use super::posted::{Door, Sender};
 use crate::backend::kubernetes::fake::FakeCluster;
 use crate::backend::kubernetes::successive::Successive;
@@ -63,6 +67,10 @@ pub struct World {
     bad: usize,
     /// The first breach of the contract.
     broken: Arc<Mutex<Option<String>>>,
+    /// The Jobs whose end was told, by whatever process.
+    told: Told,
+    /// The exit codes of the Jobs that have ended.
+    fates: Fates,
 }
 
 fn made(clusters: &[FakeCluster], job: &str) -> usize {
@@ -115,6 +123,8 @@ impl World {
             to_come: Mutex::new(to_come),
             sender,
             broken: Arc::default(),
+            told: Told::default(),
+            fates: Fates::default(),
             chaos,
             clock,
             queue,
@@ -159,6 +169,7 @@ impl World {
             let on: Vec<usize> = clusters.iter().map(|cluster| cluster.made(job)).collect();
             return Err(format!("{job} was made twice: {on:?}"));
         }
+        self.fates.check(&clusters, self.tasks.values())?;
         let most = clusters.iter().map(FakeCluster::most_pending).max().unwrap_or_default();
         if most > LIMIT {
             return Err(format!("{most} were pending, over the limit of {LIMIT}"));
@@ -168,7 +179,10 @@ impl World {
 
     /// Whether nothing is left to do.
     fn done(&self) -> bool {
-        self.queue.is_empty() && self.to_come.lock().unwrap().is_empty() && self.sender.is_done()
+        self.queue.is_empty()
+            && self.to_come.lock().unwrap().is_empty()
+            && self.fates.unanswered(&self.clusters()).is_none()
+            && self.sender.is_done()
     }
 
     /// What must hold at the end.
@@ -180,6 +194,12 @@ impl World {
         let clusters = self.clusters();
         if let Some(job) = self.tasks.values().find(|job| made(&clusters, job) != 1) {
             return Err(format!("{job} was made {} times", made(&clusters, job)));
+        }
+        let there = |job: &str| {
+            clusters.iter().any(|cluster| cluster.jobs().iter().any(|there| there.name == job))
+        };
+        if let Some(job) = self.tasks.values().find(|job| !self.told.has(job) && !there(job)) {
+            return Err(format!("{job} went without its end being told"));
         }
         let quarantined = self.queue.quarantined().len();
         if quarantined != self.bad {
@@ -220,6 +240,11 @@ impl World {
         let home = self.backend(0, None);
         let leadership = home.current().leadership();
         let backends = [Arc::clone(&home), self.backend(1, Some(Arc::clone(&leadership)))];
+        let listener = self.told.listener(&self.chaos, &self.broken, &self.fates);
+        for backend in &backends {
+            backend.tell_ends(Arc::clone(&listener));
+            backend.retry_by(Arc::new(RetryFailures));
+        }
         let queue = self.watched_queue();
         let push = PushQueue::new("push".into(), Arc::clone(&self.clock));
         let door = Door { queue: Arc::clone(&push), leadership: Arc::clone(&leadership) };
@@ -311,7 +336,7 @@ pub async fn run_to_the_end(world: &World) -> Result<(), String> {
                     processes[which].shutdown().await;
                     processes[which] = world.start(which);
                 }
-                () = tokio::time::sleep(pause) => live(world),
+                () = tokio::time::sleep(pause) => life::live(world),
             }
             world.check()?;
             if world.done() && world.chaos.calm() {
@@ -327,65 +352,5 @@ pub async fn run_to_the_end(world: &World) -> Result<(), String> {
         }
         world.sender.crashed();
         world.check()?;
-    }
-}
-
-/// The world's own life: messages come, weights are changed, a cluster goes away and comes back.
-fn live(world: &World) {
-    let chaos = &world.chaos;
-    world.clusters().iter().for_each(|cluster| live_in(chaos, cluster));
-    if (chaos.calm() || chaos.draw(8) == 0)
-        && let Some((id, attributes)) = world.to_come.lock().unwrap().pop_front()
-    {
-        world.queue.put(&id, attributes);
-    }
-    let clusters = world.clusters();
-    if let Some(job) = world.sender.live().iter().find(|job| made(&clusters, job) == 0) {
-        let breach = format!("{job} is said to be scheduled before it was made");
-        world.broken.lock().unwrap().get_or_insert(breach);
-    }
-    let away = &world.places[CLUSTERS - 1].away;
-    if chaos.calm() {
-        *away.lock().unwrap() = Instant::now();
-        *world.flags.lock().unwrap() = flags([0.5, 0.5]);
-        return;
-    }
-    match chaos.draw(60) {
-        0..4 => {
-            let weights = WEIGHTS[chaos.draw(6) as usize];
-            chaos.note(&format!("the weights become {weights:?}"));
-            *world.flags.lock().unwrap() = flags(weights);
-        }
-        4 => {
-            let seconds = chaos.draw(90);
-            chaos.note(&format!("the second cluster is away for {seconds} s"));
-            *away.lock().unwrap() = Instant::now() + Duration::from_secs(seconds);
-            world.places[CLUSTERS - 1].cluster.cut_watches();
-        }
-        _ => {}
-    }
-}
-
-/// A cluster's own life: pods are made, start and end; watches are cut, expire and fall silent.
-fn live_in(chaos: &Chaos, cluster: &FakeCluster) {
-    cluster.make_pods();
-    for job in cluster.jobs() {
-        match chaos.draw(6) {
-            0 if job.progress.active => cluster.start(&job.name),
-            1 if job.progress.started => cluster.finish(&job.name),
-            _ => {}
-        }
-    }
-    // What was on its way when its answer was given up arrives within a request's time.
-    cluster.land_late();
-    if chaos.calm() {
-        return cluster.mute_watches(false);
-    }
-    match chaos.draw(30) {
-        0 => cluster.cut_watches(),
-        1 => cluster.expire_watches(),
-        2 => cluster.mute_watches(true),
-        3..6 => cluster.mute_watches(false),
-        _ => {}
     }
 }
