@@ -68,7 +68,7 @@ pub async fn labels_are_found_on_the_job_and_its_pods(case: Case) -> Result<()> 
     let pod = found[0].spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
     ensure!(has(pod.and_then(|metadata| metadata.labels.as_ref())), "{found:?}");
     let bad = endpoint.post_labelled(JOB_TYPE, &input(3), &json!({ "team": "x\"}" })).await?;
-    ensure!(bad.status == 400 && site.jobs().await?.len() == 2, "{bad:?}");
+    ensure!(bad.status == 422 && site.jobs().await?.len() == 2, "{bad:?}");
     scheduler.stop().await?;
     Ok(())
 }
