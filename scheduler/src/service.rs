@@ -42,7 +42,7 @@ use crate::pipeline::tally::{Observer, Tally};
 use crate::pipeline::{Deps, Ended, Pipeline, QueueBinding, Settings};
 use crate::queue::Queue;
 use crate::status::Status;
-pub use backends::{BackendError, Backends, api_of, cluster_of, templates};
+pub use backends::{BackendError, Backends, api_of, batch_of, cluster_of, templates};
 use cloud_storage::Layers;
 pub use error::ServiceError;
 use farm_resolver::FarmResolver;
@@ -91,6 +91,8 @@ pub struct Options {
     pub once: bool,
     /// With `once`: go on until the local backends' tasks have ended too.
     pub see_ends: bool,
+    /// How many tasks run at once on each local backend, in the place of its `jobs`.
+    pub jobs: Option<usize>,
     /// Take tasks from this queue and not from the configured ones.
     pub queue: Option<Arc<dyn Queue>>,
     /// Hears of every decision.
@@ -129,7 +131,7 @@ impl Service {
         }
         let lookups = Lookups::open(&now, &clock).await.map_err(ServiceError::Configuration)?;
         let credentials = Credentials::application_default(rand::random());
-        let backends = Backends::open(&now, &credentials, &clock).await?;
+        let backends = Backends::open(&now, &credentials, &clock, options.jobs).await?;
         let layers = Layers::new(&now.config, &credentials)?;
         // What runs for a moment beside a running scheduler must not want its port.
         let http = now.config.http.as_ref().filter(|_| !options.once && options.queue.is_none());

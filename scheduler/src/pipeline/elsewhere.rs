@@ -47,7 +47,8 @@ impl Pipeline {
         }
         match self.deps.backends[at].backend.knows(&entry.task) {
             Some(there) => !there,
-            None => !tried && self.is_fresh(published),
+            // Posted again with other labels it may be bound elsewhere, however fresh it is.
+            None => !tried && !self.deps.routes.read_tasks() && self.is_fresh(published),
         }
     }
 
