@@ -305,6 +305,21 @@ pub fn put(queue: &MemoryQueue, id: &str, job: &str, url: &str) {
     queue.put(id, pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
 }
 
+/// A task as the HTTP endpoint hands it on.
+pub fn posted<const N: usize>(
+    job: &str,
+    id: &str,
+    url: &str,
+    more: [(String, String); N],
+) -> Posted {
+    let pairs = [("command", "fuzz"), ("job", job), ("argument", url)];
+    let key = WorkloadKey { command: "fuzz".into(), job_type: job.into() };
+    let hash = Task::new(key, InputUrl::parse(url).unwrap(), id, Timestamp::UNIX_EPOCH).hash;
+    let pairs = pairs.map(|(k, v)| (k.to_owned(), v.to_owned()));
+    let attributes = pairs.into_iter().chain(more).collect();
+    Posted { hash, message_id: id.to_owned(), attributes }
+}
+
 impl World {
     pub fn put(&self, job: &str, name: &str) {
         put(&self.queue, name, job, &format!("https://storage.googleapis.com/in/{name}"));
@@ -334,12 +349,7 @@ impl World {
         url: &str,
         more: [(String, String); N],
     ) -> oneshot::Receiver<Told> {
-        let pairs = [("command", "fuzz"), ("job", job), ("argument", url)];
-        let key = WorkloadKey { command: "fuzz".into(), job_type: job.into() };
-        let hash = Task::new(key, InputUrl::parse(url).unwrap(), id, Timestamp::UNIX_EPOCH).hash;
-        let pairs = pairs.map(|(k, v)| (k.to_owned(), v.to_owned()));
-        let attributes = pairs.into_iter().chain(more).collect();
-        self.push.push(Posted { hash, message_id: id.to_owned(), attributes }).unwrap()
+        self.push.push(posted(job, id, url, more)).unwrap()
     }
 
     pub async fn drain(&mut self) -> Counts {
