@@ -114,7 +114,14 @@ fn logs(about: &About) -> Vec<String> {
     let mut lines = Vec::new();
     for end in about.ends.iter().rev().take(LOGS) {
         let (at, kind) = (end.ended_at, end.kind);
-        lines.push(format!("-- {} {}, ended at {at:.0} as {kind}:", about.command, end.job));
+        let attempt = match end.attempt {
+            0 | 1 => String::new(),
+            attempt => format!(", attempt {attempt}"),
+        };
+        lines.push(format!(
+            "-- {} {}{attempt}, ended at {at:.0} as {kind}:",
+            about.command, end.job
+        ));
         match &end.tail {
             LogTail::Text(text) => {
                 let all: Vec<&str> = text.lines().collect();
