@@ -107,12 +107,13 @@ pub async fn short(tasks: usize, seed: u64) -> Result<()> {
 
 impl Report {
     fn must_be_well(&self) -> Result<()> {
-        if !self.found.is_well() {
-            bail!(
-                "the contract was broken ({:?}); hint: the same seed gives the same faults",
-                self.found
-            );
-        }
+        let Found { lost, doubled, over_the_limit, wrongly_run, unsettled, .. } = self.found;
+        ensure!(
+            self.found.is_well(),
+            "the contract was broken: {lost} lost, {doubled} doubled, {over_the_limit} over the limit, \
+             {wrongly_run} wrongly run, {unsettled} unsettled; hint: seed {} gives the same faults",
+            self.seed
+        );
         Ok(())
     }
 }
