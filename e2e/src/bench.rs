@@ -211,7 +211,8 @@ fn median(mut of: Vec<f64>) -> f64 {
     of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn machine() -> String {
+/// The machine that a figure is of, in words.
+pub(crate) fn machine() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let model = field.map_or("unknown processor", |(_, model)| model.trim());

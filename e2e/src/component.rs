@@ -170,7 +170,7 @@ impl Component {
 }
 
 /// Whether every thread's state, the letter after its name in parentheses, is "stopped".
-fn all_stand_still(threads: &Path) -> bool {
+pub(crate) fn all_stand_still(threads: &Path) -> bool {
     fs::read_dir(threads).is_ok_and(|entries| {
         entries.flatten().all(|thread| {
             fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| {

@@ -202,6 +202,27 @@ impl ControlPlane {
         .await
     }
 
+    /// Kills the API server, which then finishes nothing that it was at.
+    ///
+    /// # Errors
+    /// [`Unavailable`] on an external cluster.
+    pub async fn kill_apiserver(&self) -> Result<()> {
+        self.with_running("killing the API server", |mut running| async move {
+            let result = running.kill(Program::ApiServer).await;
+            (running, result)
+        })
+        .await
+    }
+
+    /// The URL of the store, which keeps every version of every object for some minutes.
+    ///
+    /// # Errors
+    /// [`Unavailable`] on an external cluster.
+    pub fn store_url(&self) -> Result<String> {
+        self.require_local("reading the store")?;
+        self.look_at_running(|running| running.store_url()).context("the control plane is stopped")
+    }
+
     /// Starts the API server again, on the same port, and waits until it is ready.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ pub mod datastore_emulator;
 pub mod emulator;
 pub mod eventually;
 pub mod farm;
+pub mod faults;
 pub mod gcs;
 pub mod google;
 pub mod google_rest;

@@ -9,7 +9,9 @@ use clap::{Parser, Subcommand};
 use katabatch_e2e::bench::contender::{self, ContenderArgs};
 use katabatch_e2e::bench::{self, CreateArgs, IntakeArgs};
 use katabatch_e2e::binaries::{Binaries, Program};
+use katabatch_e2e::faults::{self, FaultsArgs};
 use katabatch_e2e::gcs::FakeGcs;
+use katabatch_e2e::process::as_katabatch;
 use katabatch_e2e::up::{self, UpArgs};
 
 /// A real Kubernetes control plane without a container engine.
@@ -27,6 +29,8 @@ enum Command {
     /// Measure, against a control plane of its own.
     #[command(subcommand)]
     Bench(Bench),
+    /// Break everything that can break while tasks become Jobs, and judge what came of them.
+    Faults(FaultsArgs),
     /// One side of `bench create`, in a process of its own.
     #[command(hide = true)]
     BenchPoster(ContenderArgs),
@@ -47,6 +51,9 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = as_katabatch() {
+        return code;
+    }
     let arguments = Arguments::parse();
     katabatch::telemetry::start("katabatch=warn");
     // The scheduler's client and the harness' share one provider.
@@ -57,6 +64,7 @@ fn main() -> ExitCode {
                 Command::Up(up) => up::up(up).await,
                 Command::Bench(Bench::Create(args)) => bench::create(&args).await,
                 Command::Bench(Bench::Intake(args)) => bench::intake(&args).await,
+                Command::Faults(args) => faults::faults(&args).await,
                 Command::BenchPoster(args) => say(&contender::poster(&args).await?),
                 Command::BenchKatabatch(args) => say(&contender::katabatch(&args).await?),
                 Command::Binaries => binaries().await,

@@ -17,6 +17,9 @@ use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::component::all_stand_still;
+use crate::eventually::{Seen, eventually};
+
 /// Set for a process that is to be katabatch.
 const AS_KATABATCH: &str = "KATABATCH_E2E_AS_KATABATCH";
 
@@ -126,6 +129,36 @@ impl Process {
     /// When it is gone.
     pub fn terminate(&self) -> Result<()> {
         kill(self.pid, Signal::SIGTERM).context("send SIGTERM")
+    }
+
+    /// Stops it where it stands, as a machine that hangs would, and waits until all of it stands.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub async fn pause(&self) -> Result<()> {
+        kill(self.pid, Signal::SIGSTOP).context("send SIGSTOP")?;
+        let threads = PathBuf::from(format!("/proc/{}/task", self.pid));
+        eventually("it stands still", Duration::from_secs(30), || async {
+            Ok(Seen::when(all_stand_still(&threads), || "a thread that runs".into()))
+        })
+        .await
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn resume(&self) -> Result<()> {
+        kill(self.pid, Signal::SIGCONT).context("send SIGCONT")
+    }
+
+    /// How it has ended, if it has.
+    ///
+    /// # Errors
+    /// When it can't be looked after.
+    pub fn has_ended(&mut self) -> Result<Option<Output>> {
+        let status = self.child.try_wait().context("look after it")?;
+        status.map(|status| self.output(status)).transpose()
     }
 
     /// Waits for its end.

@@ -17,6 +17,8 @@ mod finished;
 mod gate;
 #[path = "service/jobs.rs"]
 mod jobs;
+#[path = "service/leader.rs"]
+mod leader;
 #[path = "service/memory.rs"]
 mod memory;
 #[path = "service/names.rs"]
@@ -66,6 +68,10 @@ fn main() -> Result<ExitCode> {
         gate::each_task_runs_once_over_four_backends_whatever_happens,
         gate::a_pause_holds_and_a_cancel_deletes,
         memory::ten_thousand_pending_pods_fit_in_little_memory,
+        leader::a_killed_leader_is_followed_within_fifteen_seconds,
+        leader::a_leader_that_was_stopped_creates_nothing_once_woken,
+        leader::a_leader_that_was_stopped_briefly_goes_on,
+        leader::a_leader_that_is_cut_off_stops_before_the_next_one_begins,
         crash::an_api_server_that_was_away_loses_nothing,
         crash::a_killed_scheduler_that_tidies_up_makes_no_job_twice,
         crash::sigterm_leaves_nothing_leased,

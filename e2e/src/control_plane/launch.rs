@@ -150,15 +150,31 @@ impl Running {
         }
     }
 
+    /// Where the store answers.
+    pub(super) fn store_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.recipe.ports.client)
+    }
+
     /// Ends one component and waits until it is gone.
     pub(super) async fn stop(&mut self, program: Program) -> Result<()> {
+        self.end(program, GRACE).await
+    }
+
+    /// Kills one component, as a machine that loses power would.
+    pub(super) async fn kill(&mut self, program: Program) -> Result<()> {
+        self.end(program, Duration::ZERO).await
+    }
+
+    async fn end(&mut self, program: Program, grace: Duration) -> Result<()> {
         let mut component = self
             .components
             .remove(&program)
             .with_context(|| format!("{} doesn't run", program.name()))?;
         tokio::task::spawn_blocking(move || {
-            component.ask_to_stop();
-            component.finish(Instant::now() + GRACE)
+            if !grace.is_zero() {
+                component.ask_to_stop();
+            }
+            component.finish(Instant::now() + grace)
         })
         .await
         .context("the wait for its end was interrupted")?

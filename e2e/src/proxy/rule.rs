@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::request::Request;
 
@@ -110,6 +110,8 @@ pub struct Rule {
     skip: usize,
     times: Option<usize>,
     chance: Option<Chance>,
+    lasting: Option<Duration>,
+    first: Option<Instant>,
     matched: usize,
     fired: Fired,
 }
@@ -126,6 +128,8 @@ impl Rule {
             skip: 0,
             times: None,
             chance: None,
+            lasting: None,
+            first: None,
             matched: 0,
             fired: Fired::default(),
         }
@@ -189,6 +193,13 @@ impl Rule {
         self
     }
 
+    /// Fires for so long from its first time on, and then never again.
+    #[must_use]
+    pub fn lasting(mut self, time: Duration) -> Self {
+        self.lasting = Some(time);
+        self
+    }
+
     pub(super) fn fired(&self) -> Fired {
         self.fired.clone()
     }
@@ -206,8 +217,14 @@ impl Rule {
         if self.chance.as_mut().is_some_and(|chance| !chance.strikes()) {
             return None;
         }
+        self.first.get_or_insert(request.at);
         self.fired.0.fetch_add(1, Ordering::SeqCst);
         Some(self.action.clone())
+    }
+
+    fn is_over(&self, at: Instant) -> bool {
+        let since = self.first.map(|first| at.saturating_duration_since(first));
+        since.zip(self.lasting).is_some_and(|(since, lasting)| since >= lasting)
     }
 
     fn matches(&self, request: &Request) -> bool {
@@ -216,6 +233,7 @@ impl Rule {
             && self.resource.as_ref().is_none_or(|resource| *resource == request.resource)
             && self.path.iter().all(|text| target.contains(text))
             && self.later_page.is_none_or(|is| is == request.continues_a_list())
+            && !self.is_over(request.at)
     }
 }
 
@@ -272,6 +290,17 @@ mod tests {
         assert_eq!(run(), run());
         let share = run().iter().filter(|fired| **fired).count();
         assert!((400..600).contains(&share), "{share} of 2000");
+    }
+
+    #[test]
+    fn its_time_ends() {
+        let mut rule = Rule::new(Action::Expire).lasting(Duration::from_secs(9));
+        let mut request = list();
+        let fired = [1000, 8, 10].map(|seconds| {
+            request.at += Duration::from_secs(seconds);
+            rule.fire(&request).is_some()
+        });
+        assert_eq!(fired, [true, true, false]);
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl Leader {
             }
             not_yet(&why);
             said = why;
-            sleep(AGAIN_AFTER).await;
+            sleep_until(candidate.again(self.clock.mono(), AGAIN_AFTER)).await;
         }
     }
 

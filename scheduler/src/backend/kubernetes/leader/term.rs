@@ -118,6 +118,13 @@ impl Candidate {
         }
     }
 
+    /// When to look again: after `every`, or the moment that the record seen last expires.
+    pub fn again(&self, now: Instant, every: Duration) -> Instant {
+        let expires = self.seen.as_ref().map(|(_, since)| *since + LEASE);
+        let usual = now + every;
+        expires.filter(|at| *at > now).map_or(usual, |at| at.min(usual))
+    }
+
     /// Whether the predecessor did not let go by itself, so that its last creates may still land.
     pub fn took_expired(&self) -> bool {
         self.expired
@@ -164,6 +171,20 @@ mod tests {
         // The answer to our taking it was lost: the predecessor had not let go all the same.
         let lost = [(0, lease("other", "4")), (10, lease("other", "4")), (11, lease("us", "5"))];
         assert_eq!(looks(&lost), take("5", true));
+    }
+
+    #[test]
+    fn it_is_looked_again_the_moment_a_record_expires_and_else_as_often_as_usual() {
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        let mut candidate = Candidate::new("us");
+        let again = |candidate: &Candidate, ms| candidate.again(at(ms), Duration::from_secs(1));
+        assert_eq!(again(&candidate, 0), at(1_000));
+        candidate.look(lease("other", "4"), at(0), at(300));
+        assert_eq!(again(&candidate, 9_300), at(10_300));
+        assert_eq!(again(&candidate, 9_700), at(10_300));
+        // Where it can't be read or taken then, not in a rush.
+        assert_eq!(again(&candidate, 10_300), at(11_300));
     }
 
     #[test]

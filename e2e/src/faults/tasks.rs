@@ -1,0 +1,61 @@
+//! The tasks of a run: messages, and what must become of each. Puts nothing.
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use katabatch::domain::task::Task;
+use katabatch::queue::spool::record::NewMessage;
+
+use super::judge::Asked;
+use super::plan::must_run;
+use crate::farm;
+
+/// The job types that share the tasks; the pods of the last one's fail, each time.
+pub const JOB_TYPES: [&str; 4] =
+    ["libfuzzer_asan_one", "libfuzzer_asan_two", "afl_asan_three", FAILING];
+/// The job type whose pods fail.
+pub const FAILING: &str = "libfuzzer_asan_failing";
+
+/// The n-th task, signed by a clock that is off by so many seconds, as of now.
+///
+/// One task in ten fails, and is run again: its command is one whose failures are.
+///
+/// # Errors
+/// When there is no such date.
+pub fn message(n: usize, by: Option<i64>) -> Result<NewMessage> {
+    let fails = by.is_none() && n % 10 == 9;
+    let (command, job_type) = match fails {
+        true => ("minimize", FAILING),
+        false => ("fuzz", JOB_TYPES[n % (JOB_TYPES.len() - 1)]),
+    };
+    let at = Timestamp::now().as_second() + by.unwrap_or(0);
+    let at = Timestamp::from_second(at).context("a date")?.strftime("%Y%m%dT%H%M%SZ").to_string();
+    let url = farm::input(n);
+    let url = format!("{url}&X-Goog-Date={at}&X-Goog-Expires=86400");
+    Ok(farm::message(command, job_type, &url))
+}
+
+/// The task of a message.
+///
+/// # Errors
+/// When the message is none of [`message`]'s.
+pub fn task(attributes: &std::collections::BTreeMap<String, String>) -> Result<Task> {
+    let get = |key: &str| attributes.get(key).with_context(|| format!("no attribute {key}"));
+    farm::task(get("command")?, get("job")?, get("argument")?)
+}
+
+/// Messages of `numbers`, noted in `asked` as what must become of them.
+///
+/// # Errors
+/// As [`message`].
+pub fn ask(
+    numbers: std::ops::Range<usize>,
+    by: Option<i64>,
+    asked: &mut Asked,
+) -> Result<Vec<NewMessage>> {
+    let messages: Vec<_> = numbers.map(|n| message(n, by)).collect::<Result<_>>()?;
+    let into = if must_run(by.unwrap_or(0)) { &mut asked.run } else { &mut asked.reject };
+    for message in &messages {
+        into.insert(task(&message.attributes)?.hash.to_string());
+    }
+    Ok(messages)
+}
