@@ -68,7 +68,7 @@ fn main() -> Result<ExitCode> {
         gate::each_task_runs_once_over_four_backends_whatever_happens,
         gate::a_pause_holds_and_a_cancel_deletes,
         memory::ten_thousand_pending_pods_fit_in_little_memory,
-        leader::a_killed_leader_is_followed_within_fifteen_seconds,
+        leader::a_killed_leader_is_followed_soon,
         leader::a_leader_that_was_stopped_creates_nothing_once_woken,
         leader::a_leader_that_was_stopped_briefly_goes_on,
         leader::a_leader_that_is_cut_off_stops_before_the_next_one_begins,
