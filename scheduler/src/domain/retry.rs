@@ -1,7 +1,8 @@
 //! What is done about an end: a farm's own rules, over what each kind of end asks for by itself.
 //! Pure.
 //!
-//! How a retry is made is a backend's; what `hold` comes to is the pipeline's.
+//! How a retry is made is a backend's. Nothing acts on `hold` yet: such a task is not run again, and
+//! others of its workload go on.
 
 use std::collections::BTreeMap;
 
