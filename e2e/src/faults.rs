@@ -21,6 +21,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 
+use crate::format::Format;
 use crate::{ControlPlane, Options};
 use judge::Found;
 use plan::Plan;
@@ -43,14 +44,6 @@ pub struct FaultsArgs {
     /// How to print.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
-}
-
-/// How to print.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-enum Format {
-    #[default]
-    Table,
-    Json,
 }
 
 /// What came of a run.

@@ -25,6 +25,7 @@ pub mod emulator;
 pub mod eventually;
 pub mod farm;
 pub mod faults;
+mod format;
 pub mod gcs;
 pub mod google;
 pub mod google_rest;

@@ -88,7 +88,10 @@ pub trait Retries: Send + Sync {
     /// What is done about this end. A task that has used up its attempts is not run again.
     fn rule(&self, end: &End) -> RetryRule;
 
-    /// Whether the task that ended so may be run again now. `input` as its Job had it, where that
+    /// Why no task like this one may start now, if so; told without asking anyone.
+    fn stopped(&self, end: &End) -> Option<String>;
+
+    /// Whether the task that ended so may be run again now, where nothing is stopped. `input` as its Job had it, where that
     /// can be told.
     async fn may_run(&self, end: &End, input: Option<&InputUrl>) -> MayRun;
 }

@@ -22,6 +22,7 @@ use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::{UNLIMITED, Who, contender, machine, median, plan, requests, spawn};
+use crate::format::Format;
 use crate::google::Google;
 use crate::google::farm::entities;
 use crate::{ControlPlane, Options, farm};
@@ -50,14 +51,6 @@ pub struct IntakeArgs {
     /// How to print.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
-}
-
-/// How to print.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-enum Format {
-    #[default]
-    Table,
-    Json,
 }
 
 /// What was measured of one queue.

@@ -177,24 +177,30 @@ impl End {
     }
 }
 
+/// The end of the first attempt at a task of this command, for tests.
+#[cfg(test)]
+pub(crate) fn sample(command: &str, kind: EndKind) -> End {
+    let key = WorkloadKey { command: command.into(), job_type: "j".into() };
+    let subject = super::name::Subject::Message("1".into());
+    End {
+        task: TaskHash::of(&key.command, &key.job_type, &subject),
+        attempt: Attempt::FIRST,
+        job: "cf-job-1".into(),
+        key,
+        backend: "gke".into(),
+        verdict: Verdict::new(kind, None, "why"),
+        tail: LogTail::Nothing,
+        started_at: None,
+        ended_at: "2026-11-30T10:00:00Z".parse().expect("a date"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::name::Subject;
     use super::*;
 
     fn end(kind: EndKind, started: Option<&str>) -> End {
-        let key = WorkloadKey { command: "fuzz".into(), job_type: "j".into() };
-        End {
-            task: TaskHash::of(&key.command, &key.job_type, &Subject::Message("1".into())),
-            attempt: Attempt::FIRST,
-            job: "cf-job-1".into(),
-            key,
-            backend: "gke".into(),
-            verdict: Verdict::new(kind, None, "why"),
-            tail: LogTail::Nothing,
-            started_at: started.map(|at| at.parse().expect("a date")),
-            ended_at: "2026-11-30T10:00:00Z".parse().expect("a date"),
-        }
+        End { started_at: started.map(|at| at.parse().expect("a date")), ..sample("fuzz", kind) }
     }
 
     #[test]

@@ -74,25 +74,12 @@ fn by_itself(end: &End) -> RetryRule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::end::Verdict;
-    use super::super::log_tail::LogTail;
-    use super::super::name::{Attempt, Subject, TaskHash};
-    use super::super::task::WorkloadKey;
+    use super::super::end::sample;
+    use super::super::name::Attempt;
     use super::*;
 
     fn end(command: &str, kind: EndKind, attempt: u32) -> End {
-        let key = WorkloadKey { command: command.into(), job_type: "j".into() };
-        End {
-            task: TaskHash::of(&key.command, &key.job_type, &Subject::Message("1".into())),
-            attempt: Attempt::new(attempt).expect("above zero"),
-            job: "cf-job-1".into(),
-            key,
-            backend: "gke".into(),
-            verdict: Verdict::new(kind, None, "why"),
-            tail: LogTail::Nothing,
-            started_at: None,
-            ended_at: jiff::Timestamp::UNIX_EPOCH,
-        }
+        End { attempt: Attempt::new(attempt).expect("above zero"), ..sample(command, kind) }
     }
 
     #[test]

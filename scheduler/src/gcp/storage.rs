@@ -7,6 +7,8 @@
 
 mod answer;
 pub mod client;
+#[cfg(test)]
+pub mod fake;
 mod iam;
 pub mod signer;
 

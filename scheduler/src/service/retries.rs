@@ -30,21 +30,6 @@ pub(super) struct FarmRetries {
 }
 
 impl FarmRetries {
-    /// Why nothing of this kind may start now, if so. Which project a Job is of can't be told from
-    /// it, so that a pause by project stops no retry.
-    fn stopped(&self, end: &End) -> Option<String> {
-        let now = self.in_force.borrow();
-        if !now.leads {
-            return Some("what is paused was not read yet".to_owned());
-        }
-        if now.controls.lost(&end.backend).is_some() {
-            return Some(format!("backend {} was declared lost", end.backend));
-        }
-        let pause = now.controls.paused(&end.key, None);
-        let pause = pause.or_else(|| now.controls.backend_paused(&end.backend))?;
-        Some(format!("{} is paused {}", pause.target, pause.mark))
-    }
-
     /// Why its input is of no use any more, or not yet.
     fn unusable(&self, end: &End, input: &InputUrl) -> Option<MayRun> {
         let expected = self.loaded.get().config.expected_run.of(&end.key.command);
@@ -66,10 +51,21 @@ impl Retries for FarmRetries {
         self.loaded.get().config.retries.rule_now(end)
     }
 
-    async fn may_run(&self, end: &End, input: Option<&InputUrl>) -> MayRun {
-        if let Some(why) = self.stopped(end) {
-            return MayRun::Later(why);
+    // Which project a Job is of can't be told from it, so that a pause by project stops no retry.
+    fn stopped(&self, end: &End) -> Option<String> {
+        let now = self.in_force.borrow();
+        if !now.leads {
+            return Some("what is paused was not read yet".to_owned());
         }
+        if now.controls.lost(&end.backend).is_some() {
+            return Some(format!("backend {} was declared lost", end.backend));
+        }
+        let pause = now.controls.paused(&end.key, None);
+        let pause = pause.or_else(|| now.controls.backend_paused(&end.backend))?;
+        Some(format!("{} is paused {}", pause.target, pause.mark))
+    }
+
+    async fn may_run(&self, end: &End, input: Option<&InputUrl>) -> MayRun {
         let Some(input) = input else { return MayRun::Yes };
         if let Some(unusable) = self.unusable(end, input) {
             return unusable;
@@ -90,57 +86,16 @@ mod tests {
     use super::*;
     use crate::clock::PacedClock;
     use crate::controls::{Controls, Mark, Pause, Target, lost};
-    use crate::domain::end::{EndKind, Verdict as Told};
+    use crate::domain::end::{EndKind, sample};
     use crate::domain::glob::Glob;
-    use crate::domain::log_tail::LogTail;
-    use crate::domain::name::{Attempt, Subject, TaskHash};
-    use crate::domain::task::WorkloadKey;
-    use crate::gcp::storage::{Fetched, Generation, ObjectName, StorageError};
+    use crate::gcp::storage::StorageError;
+    use crate::gcp::storage::fake::Bucket;
     use crate::records::apply;
 
     const NOW: &str = "2026-11-30T10:00:00Z";
 
-    /// A bucket in which one object is, or nothing can be told.
-    struct Bucket(Result<&'static str, ()>);
-
-    #[async_trait]
-    impl Objects for Bucket {
-        async fn read(
-            &self,
-            object: &ObjectName,
-            _: Option<Generation>,
-        ) -> Result<Fetched, StorageError> {
-            Err(StorageError::Absent(object.clone()))
-        }
-
-        async fn exists(&self, object: &ObjectName) -> Result<bool, StorageError> {
-            let there = self.0.map_err(|()| StorageError::Later("away".into()))?;
-            Ok(object.to_string() == there)
-        }
-
-        async fn write(
-            &self,
-            object: &ObjectName,
-            _: Vec<u8>,
-            _: Option<Generation>,
-        ) -> Result<Generation, StorageError> {
-            Err(StorageError::Absent(object.clone()))
-        }
-    }
-
     fn end() -> End {
-        let key = WorkloadKey { command: "fuzz".into(), job_type: "j".into() };
-        End {
-            task: TaskHash::of(&key.command, &key.job_type, &Subject::Message("1".into())),
-            attempt: Attempt::FIRST,
-            job: "cf-job-1".into(),
-            key,
-            backend: "gke".into(),
-            verdict: Told::new(EndKind::NodeLost, None, ""),
-            tail: LogTail::Nothing,
-            started_at: None,
-            ended_at: Timestamp::UNIX_EPOCH,
-        }
+        sample("fuzz", EndKind::NodeLost)
     }
 
     fn mark() -> Mark {
@@ -179,12 +134,16 @@ mod tests {
         };
         let url = format!("https://storage.googleapis.com/in/o?X-Goog-Signature=ab{signed}");
         let input = InputUrl::parse(&url).expect("a URL");
-        retries.may_run(&end(), Some(&input)).await
+        match retries.stopped(&end()) {
+            Some(why) => MayRun::Later(why),
+            None => retries.may_run(&end(), Some(&input)).await,
+        }
     }
 
     #[tokio::test]
     async fn a_task_is_run_again_unless_it_is_paused_dead_or_done() {
-        let none = || Bucket(Ok("gs://out/other"));
+        let with = |object: &str| Bucket { there: [object.to_owned()].into(), ..Bucket::default() };
+        let none = || with("gs://out/other");
         let dated = |at: &str| format!("&X-Goog-Date={at}&X-Goog-Expires=86400");
         assert_eq!(ask(&[], none(), "").await, MayRun::Yes);
         assert_eq!(ask(&[], none(), &dated("20261130T000000Z")).await, MayRun::Yes);
@@ -192,9 +151,10 @@ mod tests {
         assert!(matches!(&dead, MayRun::No(why) if why.contains("dead")), "{dead:?}");
         let short = ask(&[], none(), &dated("20261129T120000Z")).await;
         assert!(matches!(&short, MayRun::No(why) if why.contains("output URL")), "{short:?}");
-        let done = ask(&[], Bucket(Ok("gs://out/o")), "").await;
+        let done = ask(&[], with("gs://out/o"), "").await;
         assert!(matches!(&done, MayRun::No(why) if why.contains("output is there")), "{done:?}");
-        let away = ask(&[], Bucket(Err(())), "").await;
+        let fails = Some(StorageError::Later("away".into()));
+        let away = ask(&[], Bucket { fails, ..Bucket::default() }, "").await;
         assert!(matches!(&away, MayRun::Later(why) if why.contains("away")), "{away:?}");
         let glob = Glob::new;
         for target in [Target::Command(glob("fuzz")), Target::Backend(glob("g*"))] {

@@ -125,9 +125,8 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::domain::end::{EndKind, Verdict};
+    use crate::domain::end::{EndKind, Verdict, sample};
     use crate::domain::log_tail::LogTail;
-    use crate::domain::name::Subject;
     use crate::domain::task::WorkloadKey;
     use crate::gcp::storage::{Fetched, Generation};
 
@@ -170,18 +169,10 @@ mod tests {
     }
 
     fn end(job_type: &str, tail: LogTail) -> End {
-        let key = WorkloadKey { command: "fuzz".into(), job_type: job_type.into() };
-        End {
-            task: TaskHash::of(&key.command, &key.job_type, &Subject::Message("1".into())),
-            attempt: Attempt::FIRST,
-            job: "cf-job-1".into(),
-            key,
-            backend: "gke".into(),
-            verdict: Verdict::new(EndKind::TaskFailure, Some(3), "why"),
-            tail,
-            started_at: None,
-            ended_at: jiff::Timestamp::UNIX_EPOCH,
-        }
+        let end = sample("fuzz", EndKind::TaskFailure);
+        let key = WorkloadKey { job_type: job_type.into(), ..end.key.clone() };
+        let verdict = Verdict::new(EndKind::TaskFailure, Some(3), "why");
+        End { key, verdict, tail, ..end }
     }
 
     async fn written(refuses: u32, ends: Vec<End>) -> Vec<(String, String)> {
@@ -203,7 +194,7 @@ mod tests {
         ];
         let expected = (
             "gs://b/logs/a%2F..%2Fb/fuzz/cf-job-1.log".to_owned(),
-            "task_failure, exit code 3, attempt 1, on gke at 1970-01-01T00:00:00Z\nwhy\n\nlast words"
+            "task_failure, exit code 3, attempt 1, on gke at 2026-11-30T10:00:00Z\nwhy\n\nlast words"
                 .to_owned(),
         );
         assert_eq!(written(2, ends).await, [expected]);

@@ -25,6 +25,10 @@ impl Retries for RetryFailures {
         if fails { RetryRule::Retry } else { RetryRule::Never }
     }
 
+    fn stopped(&self, _: &End) -> Option<String> {
+        None
+    }
+
     async fn may_run(&self, _: &End, input: Option<&InputUrl>) -> MayRun {
         match input {
             Some(_) => MayRun::Yes,

@@ -71,13 +71,21 @@ impl KubernetesBackend {
             tracing::info!(job = end.job, workload = %end.key, why, "is not run again");
             Tried::Done
         };
+        let later = |why: &str| {
+            tracing::debug!(job = end.job, why, "is not run again yet");
+            Tried::Again(AGAIN)
+        };
+        // Many may wait for long: nothing is read for what can't go anyway.
+        if let Some(why) = retries.stopped(end) {
+            return later(&why);
+        }
+        if self.rooms.subscribe().borrow().free() == 0 {
+            return later("there is no room");
+        }
         let job = match self.api.read_job(&end.job).await {
             Ok(Some(job)) => job,
             Ok(None) => return never("its Job is gone"),
-            Err(error) => {
-                tracing::debug!(job = end.job, %error, "could not be read, to be run again");
-                return Tried::Again(AGAIN);
-            }
+            Err(error) => return later(&error.to_string()),
         };
         if job.pointer("/metadata/uid").is_none_or(|found| found != uid) {
             return never("another Job has its name by now");
@@ -91,10 +99,7 @@ impl KubernetesBackend {
         };
         match retries.may_run(end, next.input.as_ref()).await {
             MayRun::Yes => {}
-            MayRun::Later(why) => {
-                tracing::debug!(job = end.job, why, "is not run again yet");
-                return Tried::Again(AGAIN);
-            }
+            MayRun::Later(why) => return later(&why),
             MayRun::No(why) => return never(&why),
         }
         let body = next.body;

@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::api::ApiError;
 use super::fake::FakeCluster;
+use super::successive::Successive;
 use super::{Fatal, KubernetesBackend, Settings};
 use crate::backend::{Backend as _, EndObserver};
 use crate::clock::PacedClock;
@@ -241,4 +242,37 @@ fn count(outcomes: &[Outcome], outcome: &Outcome) -> usize {
 
 fn error(status: u16, reason: &str, message: &str) -> ApiError {
     ApiError::answered(status, reason, message)
+}
+
+/// A namespace beside that of `home`, which runs until it is stopped.
+struct Beside {
+    backend: Arc<Successive>,
+    stop: CancellationToken,
+    running: JoinHandle<Result<(), Fatal>>,
+}
+
+impl Beside {
+    fn begin(home: &Farm, cluster: &FakeCluster, set_up: impl FnOnce(&Successive)) -> Self {
+        let epoch: Timestamp = "2026-11-30T10:00:00Z".parse().expect("a date");
+        let settings = Settings { home: Some(home.backend.leadership()), ..settings() };
+        let clock = Arc::new(PacedClock::starting_at(epoch));
+        let backend = Successive::new(Arc::new(cluster.clone()), clock, settings);
+        set_up(&backend);
+        let (stop, running) = (CancellationToken::new(), Arc::clone(&backend));
+        let until = stop.clone();
+        let running = tokio::spawn(async move { running.run(until).await });
+        Self { backend, stop, running }
+    }
+
+    /// Waits until its room is known.
+    async fn known(&self) {
+        let mut room = self.backend.room();
+        let wait = room.wait_for(|room| matches!(room, Room::Known(_)));
+        timeout(DEADLINE, wait).await.expect("in time").expect("a sender");
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        self.running.await.expect("no panic").expect("a clean end");
+    }
 }

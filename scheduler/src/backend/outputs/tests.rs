@@ -1,54 +1,11 @@
 //! Outputs over a backend that takes everything.
 
-use std::collections::BTreeSet;
-use std::sync::Mutex;
-
 use super::*;
 use crate::backend::layered::{Below, CREATED, task, workload};
 use crate::domain::outcome::HoldKind;
-use crate::gcp::storage::{Fetched, Generation};
+use crate::gcp::storage::fake::Bucket;
 
 const DONE: Outcome = Outcome::Scheduled(Placed::Done);
-
-/// Knows which objects are there; answers nothing while it hangs.
-#[derive(Default)]
-struct Bucket {
-    there: BTreeSet<String>,
-    fails: Option<StorageError>,
-    hangs: bool,
-    asked: Mutex<Vec<String>>,
-}
-
-#[async_trait]
-impl Objects for Bucket {
-    async fn exists(&self, object: &ObjectName) -> Result<bool, StorageError> {
-        self.asked.lock().expect("unpoisoned").push(object.to_string());
-        if self.hangs {
-            std::future::pending::<()>().await;
-        }
-        match &self.fails {
-            Some(error) => Err(error.clone()),
-            None => Ok(self.there.contains(&object.to_string())),
-        }
-    }
-
-    async fn read(
-        &self,
-        object: &ObjectName,
-        _: Option<Generation>,
-    ) -> Result<Fetched, StorageError> {
-        Err(StorageError::Absent(object.clone()))
-    }
-
-    async fn write(
-        &self,
-        object: &ObjectName,
-        _: Vec<u8>,
-        _: Option<Generation>,
-    ) -> Result<Generation, StorageError> {
-        Err(StorageError::Absent(object.clone()))
-    }
-}
 
 fn signed(name: &str) -> Task {
     task(&format!("https://storage.googleapis.com/inputs/{name}?X-Goog-Signature=1"))

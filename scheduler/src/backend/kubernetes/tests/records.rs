@@ -1,7 +1,6 @@
 //! The scheduler's records beside the watermark, and a namespace that is not home.
 
 use super::super::fake::{Fault, Verb};
-use super::super::successive::Successive;
 use super::*;
 use crate::records::RecordError;
 
@@ -76,39 +75,27 @@ async fn what_is_there_is_known_without_asking_and_not_said_without_leading() {
 async fn a_namespace_beside_home_is_led_again_after_its_cluster_was_away() {
     let home = Farm::fresh().await;
     let other = new_cluster();
-    let epoch: Timestamp = "2026-11-30T10:00:00Z".parse().expect("a date");
-    let settings = Settings { home: Some(home.backend.leadership()), ..settings() };
-    let clock = Arc::new(PacedClock::starting_at(epoch));
-    let beside = Successive::new(Arc::new(other.clone()), clock, settings);
-    let (stop, running) = (CancellationToken::new(), Arc::clone(&beside));
-    let until = stop.clone();
-    let running = tokio::spawn(async move { running.run(until).await });
-    let known = async || {
-        let mut room = beside.room();
-        let wait = room.wait_for(|room| matches!(room, Room::Known(_)));
-        timeout(DEADLINE, wait).await.expect("in time").expect("a sender").clone()
-    };
-    known().await;
-    let created = beside.submit(&workload(), &tasks(1)).await;
+    let beside = Beside::begin(&home, &other, |_| {});
+    beside.known().await;
+    let created = beside.backend.submit(&workload(), &tasks(1)).await;
     assert_eq!(created, [CREATED]);
     let down = Some(Fault::Refuse(ApiError::lost("nobody is there")));
     for verb in [Verb::GetLease, Verb::PutLease, Verb::GetJob] {
         other.always(verb, down.clone());
     }
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(!running.is_finished(), "it ends nothing");
-    assert_eq!(beside.knows(&task(0)), None);
+    assert!(!beside.running.is_finished(), "it ends nothing");
+    assert_eq!(beside.backend.knows(&task(0)), None);
     for verb in [Verb::GetLease, Verb::PutLease, Verb::GetJob] {
         other.always(verb, None);
     }
     tokio::time::sleep(Duration::from_secs(30)).await;
-    known().await;
-    assert_eq!(beside.knows(&task(0)), Some(true));
-    assert_eq!(beside.submit(&workload(), &tasks(2)).await, [THERE, CREATED]);
+    beside.known().await;
+    assert_eq!(beside.backend.knows(&task(0)), Some(true));
+    assert_eq!(beside.backend.submit(&workload(), &tasks(2)).await, [THERE, CREATED]);
     assert_eq!(other.made(&name(0)), 1);
-    assert_eq!(beside.clear().await, Ok(2));
-    stop.cancel();
-    running.await.expect("no panic").expect("a clean end");
+    assert_eq!(beside.backend.clear().await, Ok(2));
+    beside.end().await;
 }
 
 #[tokio::test(start_paused = true)]

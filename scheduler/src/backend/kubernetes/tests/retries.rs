@@ -27,6 +27,7 @@ impl EndObserver for Deaf {
 /// Everything but success is tried three times, unless something else is said.
 #[derive(Default)]
 struct Thrice {
+    stopped: Mutex<bool>,
     answer: Mutex<Option<MayRun>>,
     inputs: Mutex<Vec<Option<String>>>,
 }
@@ -37,6 +38,10 @@ impl Retries for Thrice {
         let succeeded = end.verdict.kind == crate::domain::end::EndKind::Succeeded;
         let again = !succeeded && end.attempt.number() < 3;
         if again { RetryRule::Retry } else { RetryRule::Never }
+    }
+
+    fn stopped(&self, _: &End) -> Option<String> {
+        self.stopped.lock().unwrap().then(|| "paused".to_owned())
     }
 
     async fn may_run(&self, _: &End, input: Option<&InputUrl>) -> MayRun {
@@ -133,7 +138,20 @@ async fn a_retry_waits_for_room_and_its_job_stays_until_then() {
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!((farm.cluster.made_in_all(), farm.cluster.jobs().len()), (1, 1));
     assert_eq!(farm.cluster.most_pending(), 1);
+    assert_eq!(farm.cluster.calls(Verb::ReadJob), 0, "nothing is read for what can't go");
     farm.backend.set_pending_limit(2);
+    until_made(&farm, 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_stopped_waits_without_a_call() {
+    let (farm, retries) = farm(new_cluster(), settings(), false).await;
+    farm.submit_one(0).await;
+    *retries.stopped.lock().unwrap() = true;
+    farm.cluster.run_to_end(&attempt(1), 1);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((farm.cluster.made_in_all(), farm.cluster.calls(Verb::ReadJob)), (1, 0));
+    *retries.stopped.lock().unwrap() = false;
     until_made(&farm, 2).await;
 }
 
