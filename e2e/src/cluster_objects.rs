@@ -3,6 +3,10 @@
 
 use serde_json::{Value, json};
 
+/// KWOK looks after the nodes that have this annotation, and by its convention a taint of the same
+/// name keeps pods off them.
+pub const FAKE: &str = "kwok.x-k8s.io/node";
+
 /// The repository's own RuntimeClass, or one like it while there is none.
 pub fn runtime_class() -> Vec<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../kata/runtimeclass.yaml");
@@ -19,8 +23,9 @@ pub fn runtime_class() -> Vec<String> {
 
 /// A node without a kubelet, large enough to hold some dozens of fuzzing tasks.
 ///
-/// It carries what a farm's Kata nodes carry, so that a node selector for them fits.
-pub fn node(index: usize) -> Value {
+/// It carries what a farm's Kata nodes carry, so that a node selector for them fits. If it is to
+/// `repel`, only pods that tolerate it come.
+pub fn node(index: usize, repel: bool) -> Value {
     let name = format!("fake-{index}");
     let size = json!({
         "cpu": "64",
@@ -28,11 +33,16 @@ pub fn node(index: usize) -> Value {
         "ephemeral-storage": "4Ti",
         "pods": "1000",
     });
+    let taints = match repel {
+        true => json!([{ "key": FAKE, "value": "fake", "effect": "NoSchedule" }]),
+        false => json!([]),
+    };
     json!({
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": name,
+            "annotations": { (FAKE): "fake" },
             "labels": {
                 "kubernetes.io/hostname": name,
                 "kubernetes.io/arch": "amd64",
@@ -41,6 +51,7 @@ pub fn node(index: usize) -> Value {
                 "type": "kwok",
             },
         },
+        "spec": { "taints": taints },
         "status": { "allocatable": size, "capacity": size },
     })
 }

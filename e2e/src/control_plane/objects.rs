@@ -113,7 +113,7 @@ impl ControlPlane {
     }
 
     /// Puts in what every control plane of ours has, and waits for it.
-    pub(super) async fn furnish(&self, nodes: usize) -> Result<()> {
+    pub(super) async fn furnish(&self, nodes: usize, repel: bool) -> Result<()> {
         for text in cluster_objects::runtime_class() {
             self.apply_yaml(&text).await?;
         }
@@ -122,7 +122,7 @@ impl ControlPlane {
         }
         let api: Api<Node> = Api::all(self.admin_client());
         for index in 0..nodes {
-            let node = serde_json::from_value(cluster_objects::node(index))
+            let node = serde_json::from_value(cluster_objects::node(index, repel))
                 .context("make a node object")?;
             api.create(&PostParams::default(), &node).await.context("create a node")?;
         }
