@@ -1,24 +1,27 @@
 //! The objects that every control plane starts with: the RuntimeClass of isolated
 //! pods, and fake nodes to put them on.
 
+use std::fs;
+
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 /// KWOK looks after the nodes that have this annotation, and by its convention a taint of the same
 /// name keeps pods off them.
 pub const FAKE: &str = "kwok.x-k8s.io/node";
 
-/// The repository's own RuntimeClass, or one like it while there is none.
-pub fn runtime_class() -> Vec<String> {
+/// The repository's own RuntimeClass. Where there are no virtual machines, it counts none.
+///
+/// # Errors
+/// When the file can't be read.
+pub fn runtime_class(virtual_machines: bool) -> Result<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../kata/runtimeclass.yaml");
-    vec![std::fs::read_to_string(path).unwrap_or_else(|_| {
-        json!({
-            "apiVersion": "node.k8s.io/v1",
-            "kind": "RuntimeClass",
-            "metadata": { "name": "kata" },
-            "handler": "kata",
-        })
-        .to_string()
-    })]
+    let text = fs::read_to_string(path).with_context(|| format!("read {path}"))?;
+    let mut class: Value = serde_saphyr::from_str(&text).with_context(|| format!("read {path}"))?;
+    if !virtual_machines {
+        class.as_object_mut().context("a RuntimeClass is an object")?.remove("overhead");
+    }
+    Ok(class.to_string())
 }
 
 /// A node without a kubelet, large enough to hold some dozens of fuzzing tasks.

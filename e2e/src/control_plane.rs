@@ -43,9 +43,9 @@ pub struct Options {
     pub apiserver_arguments: Vec<String>,
     /// More arguments for kube-controller-manager.
     pub controller_manager_arguments: Vec<String>,
-    /// Whether the fake nodes take only pods that tolerate them, for all others go to nodes that
-    /// run pods.
-    pub repel: bool,
+    /// Whether a node that runs pods comes beside the fake ones: these then take only pods that
+    /// tolerate them, and the RuntimeClass counts no virtual machine, since there is none.
+    pub beside_real: bool,
 }
 
 impl Default for Options {
@@ -57,7 +57,7 @@ impl Default for Options {
             stages: Vec::new(),
             apiserver_arguments: Vec::new(),
             controller_manager_arguments: Vec::new(),
-            repel: false,
+            beside_real: false,
         }
     }
 }
@@ -114,7 +114,7 @@ impl ControlPlane {
             access,
         };
         let furnished = tokio::select! {
-            furnished = plane.furnish(options.nodes, options.repel) => furnished,
+            furnished = plane.furnish(&options) => furnished,
             () = plane.until_one_ends() => Err(anyhow!("a component ended by itself")),
         };
         furnished.map_err(|error| anyhow!("{error:#}\n{}", plane.what_the_logs_say()))?;

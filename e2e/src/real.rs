@@ -16,7 +16,7 @@ mod sysctls;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -35,18 +35,27 @@ use slot::Slot;
 /// A busy machine takes its time; an idle one 1.5 s.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+const ROOT_HINT: &str = "run as root, or leave them out with KATABATCH_E2E_WITHOUT=real";
+
+/// The nodes of this process that may still run.
+static STARTED: Mutex<Vec<Weak<Held>>> = Mutex::new(Vec::new());
+
 /// A running node. It is removed with all its pods when stopped or dropped.
 pub struct RealNode {
     name: String,
-    logs: Option<PathBuf>,
-    running: Mutex<Option<Running>>,
+    held: Arc<Held>,
 }
+
+/// Empty once it is stopped.
+struct Held(Mutex<Option<Running>>);
 
 struct Running {
     // Ended in this order: who starts things before what is started.
     kubelet: Option<Component>,
     containerd: Component,
     slot: Slot,
+    /// Where the control plane's logs are.
+    logs: PathBuf,
 }
 
 /// What a real node takes, as far as it can be told without starting one.
@@ -58,7 +67,7 @@ struct Parts {
 impl Parts {
     async fn find() -> Result<Self> {
         if !Uid::effective().is_root() {
-            return Err(Unavailable::new("real pods need root", "run as root").into());
+            return Err(Unavailable::new("real pods need root", ROOT_HINT).into());
         }
         let installed = Installed::find()?;
         let kubelet = Binaries::find(&[Program::Kubelet]).await?;
@@ -96,11 +105,11 @@ impl RealNode {
         ensure!(ip.status.success(), "{} can't be had on lo: {said}", names.address());
         let containerd = containerd::start(&parts.installed, &names).await?;
         let kubelet = kubelet::start(&parts.kubelet, plane, &names)?;
-        let node = Self {
-            name: names.node(),
-            logs: plane.logs_dir().ok().map(PathBuf::from),
-            running: Mutex::new(Some(Running { kubelet: Some(kubelet), containerd, slot })),
-        };
+        let logs = plane.logs_dir()?.to_path_buf();
+        let running = Running { kubelet: Some(kubelet), containerd, slot, logs };
+        let held = Arc::new(Held(Mutex::new(Some(running))));
+        STARTED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&held));
+        let node = Self { name: names.node(), held };
         node.until_ready(plane).await?;
         Ok(node)
     }
@@ -115,7 +124,7 @@ impl RealNode {
     /// # Errors
     /// When it outlives that, or was killed before.
     pub fn kill_kubelet(&self) -> Result<()> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.held.running();
         let running = running.as_mut().context("the node is stopped")?;
         running.kubelet.take().context("the kubelet was killed before")?.finish(Instant::now())
     }
@@ -123,23 +132,7 @@ impl RealNode {
     /// Ends its pods and removes all that it has made. Dropping does the same; calling twice does
     /// nothing.
     pub fn stop(&self) {
-        let taken = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut running) = taken else { return };
-        if let Some(mut kubelet) = running.kubelet.take() {
-            let _ = kubelet.finish(Instant::now());
-        }
-        let _ = running.containerd.finish(Instant::now());
-        self.keep_logs(&running);
-        drop(running);
-    }
-
-    /// Where the control plane's are; the node's own folder goes.
-    fn keep_logs(&self, running: &Running) {
-        let Some(logs) = &self.logs else { return };
-        for program in ["kubelet", "containerd"] {
-            let from = running.slot.names().dir.join(format!("{program}.log"));
-            let _ = fs::copy(from, logs.join(format!("{program}-{}.log", self.name)));
-        }
+        self.held.stop();
     }
 
     async fn until_ready(&self, plane: &ControlPlane) -> Result<()> {
@@ -166,14 +159,14 @@ impl RealNode {
     }
 
     fn ended(&self) -> Option<&'static str> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.held.running();
         let running = running.as_mut()?;
         let components = running.kubelet.iter_mut().chain([&mut running.containerd]);
         components.filter_map(|one| (!one.is_running()).then(|| one.name())).next()
     }
 
     fn logs_end(&self) -> String {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = self.held.running();
         let Some(running) = running.as_ref() else { return String::new() };
         let components = running.kubelet.iter().chain([&running.containerd]);
         let tail = |one: &Component| format!("{}'s log:\n{}\n", one.name(), one.log_tail(20));
@@ -184,5 +177,40 @@ impl RealNode {
 impl Drop for RealNode {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+impl Held {
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stop(&self) {
+        let taken = self.running().take();
+        let Some(mut running) = taken else { return };
+        if let Some(mut kubelet) = running.kubelet.take() {
+            let _ = kubelet.finish(Instant::now());
+        }
+        let _ = running.containerd.finish(Instant::now());
+        running.keep_logs();
+    }
+}
+
+impl Running {
+    /// Where the control plane's are; the node's own folder goes.
+    fn keep_logs(&self) {
+        let names = self.slot.names();
+        for program in ["kubelet", "containerd"] {
+            let from = names.dir.join(format!("{program}.log"));
+            let _ = fs::copy(from, self.logs.join(format!("{program}-{}.log", names.node())));
+        }
+    }
+}
+
+/// Stops all nodes of this process: for one that is told to end.
+pub fn stop_all() {
+    let started = std::mem::take(&mut *STARTED.lock().unwrap_or_else(PoisonError::into_inner));
+    for held in started.iter().filter_map(Weak::upgrade) {
+        held.stop();
     }
 }

@@ -89,7 +89,7 @@ async fn start_real() -> Result<Real> {
     real::require().await?;
     let options = Options {
         nodes: 1,
-        repel: true,
+        beside_real: true,
         dir: kept_dir(),
         // A node that is lost is so after 50 s otherwise.
         controller_manager_arguments: vec!["--node-monitor-grace-period=20s".into()],
@@ -109,8 +109,9 @@ fn kept_dir() -> Option<PathBuf> {
 
 /// Stops what was started.
 pub fn stop() {
+    // A test may have a node of its own.
+    real::stop_all();
     if let Some(Ok(real)) = REAL.get() {
-        real.node.stop();
         real.plane.stop();
     }
     if let Some(Ok(plane)) = PLANE.get() {

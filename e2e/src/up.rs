@@ -114,7 +114,7 @@ async fn start(args: UpArgs) -> Result<Up> {
         controllers: !args.no_controllers,
         nodes: args.nodes,
         dir: args.dir.clone(),
-        repel: real,
+        beside_real: real,
         ..Options::default()
     };
     let (plane, google) = tokio::try_join!(ControlPlane::start(options), google)?;

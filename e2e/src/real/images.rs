@@ -13,7 +13,7 @@ pub const PAUSE: &str = "registry.test/pause:1";
 /// What a farm's mappings name unless their plan says otherwise: its container runs the shell
 /// script in [`SCRIPT`], once the template's hook has run.
 pub const WORKER: &str = "registry.test/worker:1";
-/// A worker without a shell, in which no hook can run.
+/// A worker in which no hook can run, since there is no `/bin/sh`: it ends with 143 when told to.
 pub const WITHOUT_SHELL: &str = "registry.test/without-shell:1";
 /// The variable with the worker's script; without one it succeeds.
 pub const SCRIPT: &str = "E2E_SCRIPT";
@@ -23,6 +23,9 @@ pub const SCRIPT: &str = "E2E_SCRIPT";
 const RUN_SCRIPT: &str = "#!/bin/sh\n\
     until [ -d /tmp/.X11-unix ]; do usleep 20000; done\n\
     exec /bin/sh -c \"${E2E_SCRIPT:-true}\"\n";
+
+/// The first process of a container gets no signal that it doesn't ask for.
+const UNTIL_TOLD: &str = "trap 'exit 143' TERM; while :; do usleep 50000; done";
 
 /// The archives of all of them.
 ///
@@ -45,10 +48,9 @@ pub fn archives(busybox: &Path) -> Result<Vec<Vec<u8>>> {
         worker.link(&format!("bin/{applet}"), "busybox")?;
     }
     worker.file("bin/run-script", 0o755, RUN_SCRIPT.as_bytes())?;
-    let sleep = ["/bin/busybox", "sleep", "2147483647"];
     Ok(vec![
-        image(PAUSE, &sleep, bare()?)?,
-        image(WITHOUT_SHELL, &sleep, bare()?)?,
+        image(PAUSE, &["/bin/busybox", "sleep", "2147483647"], bare()?)?,
+        image(WITHOUT_SHELL, &["/bin/busybox", "sh", "-c", UNTIL_TOLD], bare()?)?,
         image(WORKER, &["/bin/run-script"], worker)?,
     ])
 }

@@ -14,7 +14,8 @@ use crate::unavailable::Unavailable;
 const PACKAGES: [&str; 5] =
     ["containerd", "runc", "containernetworking-plugins", "busybox-static", "iproute2"];
 const HINT: &str = "as root, `katabatch-e2e binaries --pods real` installs Debian's packages \
-                    containerd, runc, containernetworking-plugins, busybox-static, iproute2";
+                    containerd, runc, containernetworking-plugins, busybox-static, iproute2; or \
+                    leave it out with KATABATCH_E2E_WITHOUT=real";
 /// The plugins of the network: a bridge with addresses from this host, and each pod's own lo.
 const PLUGINS: [&str; 3] = ["bridge", "host-local", "loopback"];
 /// Debian's folder for them, and everybody else's.
