@@ -33,7 +33,9 @@ impl Up {
     async fn start() -> Result<Self> {
         let dir = tempfile::tempdir().context("a folder for the output")?;
         let file = |name: &str| fs::File::create(dir.path().join(name)).context("a file");
-        let child = Command::new(env!("CARGO_BIN_EXE_katabatch-e2e"))
+        // Told to end when this process is killed: nobody else would end it.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "TERM", env!("CARGO_BIN_EXE_katabatch-e2e")])
             .args(["up", "--pods", "real", "--nodes", "1"])
             .stdin(Stdio::null())
             .stdout(file("stdout")?)
