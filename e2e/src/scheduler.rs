@@ -1,13 +1,18 @@
 //! The scheduler inside the test's own process, where its counts and every decision can be read.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use katabatch::domain::end::EndKind;
 use katabatch::domain::outcome::HoldKind;
+use katabatch::ledger::record::{EndRecord, Lost};
 use katabatch::pipeline::Ended;
 use katabatch::pipeline::tally::{Counts, Decision, Observer, Tally, Verdict};
+use katabatch::service::why::Why;
 use katabatch::service::{Options, Service, ServiceError, load};
+use katabatch::why::Answer;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -20,6 +25,7 @@ pub struct Scheduler {
     ended: JoinHandle<Result<Ended, ServiceError>>,
     tally: Arc<Tally>,
     log: Arc<Log>,
+    why: Option<Why>,
 }
 
 #[derive(Default)]
@@ -38,12 +44,12 @@ impl Scheduler {
     /// When the service can't be put together.
     pub async fn start(farm: &Farm) -> Result<Self> {
         let log = Arc::new(Log::default());
-        let options = Options { observer: Some(log.clone()), ..Options::default() };
+        let options = Options { observer: Some(log.clone()), ledger: true, ..Options::default() };
         let service = Service::build(load(&farm.config())?, options).await?;
-        let tally = service.tally();
+        let (tally, why) = (service.tally(), service.why());
         let token = CancellationToken::new();
         let ended = tokio::spawn(service.run(token.clone()));
-        Ok(Self { stop: token.drop_guard(), ended, tally, log })
+        Ok(Self { stop: token.drop_guard(), ended, tally, log, why })
     }
 
     /// What was counted so far.
@@ -54,6 +60,32 @@ impl Scheduler {
     /// Every decision so far.
     pub fn decisions(&self) -> Vec<Decision> {
         self.log.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The ends of this job type's Jobs that this process saw, oldest first.
+    ///
+    /// # Errors
+    /// When there is no ledger.
+    pub fn ends(&self, job_type: &str) -> Result<Vec<EndRecord>> {
+        let why = self.why.as_ref().context("it keeps no ledger")?;
+        Ok(why.ledger.of(&job_type.into()).into_values().flat_map(|(_, ends)| ends).collect())
+    }
+
+    /// Ends and work lost, by kind.
+    ///
+    /// # Errors
+    /// When there is no ledger.
+    pub fn lost(&self) -> Result<BTreeMap<EndKind, Lost>> {
+        Ok(self.why.as_ref().context("it keeps no ledger")?.ledger.lost())
+    }
+
+    /// Why a job type's tasks run or don't.
+    ///
+    /// # Errors
+    /// When there is no ledger.
+    pub async fn why(&self, job_type: &str) -> Result<Answer> {
+        let why = self.why.as_ref().context("it keeps no ledger")?;
+        Ok(why.answer(&job_type.into(), None).await)
     }
 
     /// The details of all holds of this kind.

@@ -17,7 +17,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::domain::name::{BackendName, TaskHash};
+use crate::domain::end::{End, RetryRule};
+use crate::domain::input_url::InputUrl;
+use crate::domain::name::{Attempt, BackendName, TaskHash};
 use crate::domain::outcome::{Deferral, Outcome};
 use crate::domain::room::Room;
 use crate::domain::task::Task;
@@ -59,6 +61,12 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// Whether an earlier request for this task may still take effect here, so that going on here
+    /// settles what anywhere else would have to wait for. Told without asking anyone.
+    fn binds(&self, _: &Task) -> bool {
+        false
+    }
+
     /// Deletes all that runs here of this scheduler, after a person has declared the backend lost
     /// and its tasks may have gone elsewhere; how many there were.
     ///
@@ -71,6 +79,38 @@ pub trait Backend: Send + Sync {
     /// The messages of these scheduled tasks are known to be acked: their Jobs may be deleted some
     /// time after they end.
     fn acked(&self, tasks: &[TaskHash]);
+}
+
+/// What the farm wants done about ends.
+#[async_trait]
+pub trait Retries: Send + Sync {
+    /// What is done about this end. A task that has used up its attempts is not run again.
+    fn rule(&self, end: &End) -> RetryRule;
+
+    /// Whether the task that ended so may be run again now. `input` as its Job had it, where that
+    /// can be told.
+    async fn may_run(&self, end: &End, input: Option<&InputUrl>) -> MayRun;
+}
+
+/// Whether a task may be run again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MayRun {
+    /// It may.
+    Yes,
+    /// Not now, for this reason.
+    Later(String),
+    /// Never, for this reason.
+    No(String),
+}
+
+/// Hears how Jobs ended.
+pub trait EndObserver: Send + Sync {
+    /// Whether this end was told before, maybe to an earlier process: it is then not gathered again.
+    fn knows(&self, task: &TaskHash, attempt: Attempt) -> bool;
+
+    /// A Job has ended. Each is told once by a process, and may be told again by a later one.
+    /// Called where work is done: must not block.
+    fn ended(&self, end: End);
 }
 
 /// The outcomes of a call of which a layer has `settled` some tasks itself, in the order asked, and

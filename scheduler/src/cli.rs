@@ -21,6 +21,7 @@ mod status;
 mod submit;
 mod target;
 mod tasks;
+mod why;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -69,6 +70,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Put tasks into a spool, look at them, and see to the quarantine.
     Queue(queue::QueueArgs),
+    /// Say why a job type's tasks run or don't, and how the last ones ended.
+    Why(why::WhyArgs),
     /// Look at the feature flags, and change them.
     Flags(flags::FlagsArgs),
     /// Let no more tasks of a project, a job type, a command or a backend start, until resumed.
@@ -142,6 +145,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Check(args) => check::run(&cli.config, args).await,
         Command::Status(args) => status::run(&cli.config, args).await,
         Command::Queue(args) => queue_of::run(&cli.config, args).await,
+        Command::Why(args) => why::run(&cli.config, args).await,
         Command::Flags(args) => flags::run(&cli.config, args).await,
         Command::Pause(args) => controls::pause(&cli.config, args).await,
         Command::Resume(args) => controls::resume(&cli.config, args).await,

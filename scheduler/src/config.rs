@@ -19,6 +19,7 @@ pub mod profile_layer;
 pub mod profiles;
 pub mod project_yaml;
 pub mod queues;
+mod retries;
 mod routes;
 pub mod watch;
 
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::domain::name::{BackendName, is_dns_label};
+use crate::domain::retry::RetryRules;
 use crate::gate::routes::Routes;
 pub use crate::located::problem::{ConfigErrors, Problem};
 use crate::located::reading::{Field, Reading, Section};
@@ -77,8 +79,12 @@ pub struct Config {
     pub accounts: AccountsConfig,
     /// How long tasks are expected to run.
     pub expected_run: ExpectedRun,
+    /// What is done about ends, and how often a task is tried.
+    pub retries: RetryRules,
     /// What is served over HTTP; `None`: nothing.
     pub http: Option<HttpConfig>,
+    /// The ledger's file.
+    pub ledger: PathBuf,
 }
 
 /// What the process itself may hold.
@@ -170,7 +176,12 @@ fn read_sections(top: &Section<'_>, base: &Path) -> Config {
         policy,
         accounts: AccountsConfig::read(top.set("accounts")),
         expected_run: ExpectedRun::read(top.set("expected_run")),
+        retries: retries::read(top.set("retries")),
         http: top.set("http").and_then(|f| HttpConfig::read(&f, base)),
+        ledger: top
+            .set("ledger")
+            .and_then(|f| ledger(&f, base))
+            .unwrap_or_else(|| base.join("ledger.sqlite")),
     }
 }
 
@@ -189,6 +200,13 @@ fn farm_dir(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
     let dir = section.get("config_dir").and_then(|f| place(&f, base, Remote::Folder));
     section.finish();
     dir
+}
+
+fn ledger(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
+    let section = field.section()?;
+    let file = section.get("path").and_then(|f| path(&f, base));
+    section.finish();
+    file
 }
 
 /// A path; a relative one starts at `base`, the configuration file's directory.

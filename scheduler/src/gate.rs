@@ -24,6 +24,9 @@ use crate::flags::{Flag, FlagSet};
 /// How long one decision of the throttle holds for a task.
 const SLOT: Duration = Duration::from_secs(60);
 
+/// Weights that differ by less are the same: 0.3 + 0.4 + 0.2 + 0.1 is not quite 1 in a double.
+const CRUMB: f64 = 1e-9;
+
 /// A backend and where its weight comes from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
@@ -107,7 +110,8 @@ impl Weights {
                 }
                 Some((_, Flag { value: None, .. })) | None => (candidate.default_weight, false),
             };
-            let weight = asked.min(left);
+            // Nor may it take one from what asks for exactly the rest.
+            let weight = if asked - left < CRUMB { asked } else { left };
             if weight < asked {
                 weights.warnings.push(format!(
                     "backend {} gets {weight} of the {asked} asked for: the weights before it leave no more",
@@ -115,7 +119,7 @@ impl Weights {
                 ));
             }
             // Rounding must not leave a crumb of weight for what comes after a full 1.
-            left = if left - weight < 1e-9 { 0.0 } else { left - weight };
+            left = if left - weight < CRUMB { 0.0 } else { left - weight };
             let name = candidate.name.clone();
             weights.shares.push(Share { name, weight, configured: asked, off });
         }
@@ -129,7 +133,7 @@ impl Weights {
         if !self.shares.iter().enumerate().any(takes) {
             return Route::Nowhere;
         }
-        if sum < 1.0 - 1e-9 {
+        if sum < 1.0 - CRUMB {
             let slot = now.as_second().div_euclid(SLOT.as_secs().cast_signed());
             if unit(hash, &slot.to_be_bytes()) >= sum {
                 return Route::Throttled(rest_of_slot(now));

@@ -11,10 +11,12 @@ mod posted;
 pub mod problem;
 mod rate;
 pub mod tasks;
+mod why;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -23,9 +25,11 @@ use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::domain::name::JobType;
 use crate::metrics;
 use crate::pipeline::stages::Stages;
 use crate::status::Status;
+use crate::why::Answer;
 use problem::Problem;
 use tasks::Tasks;
 
@@ -35,6 +39,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const OPENAPI: &str = include_str!("http/openapi.json");
 
 /// Where what is served comes from.
+#[async_trait]
 pub trait Source: Send + Sync {
     /// What the scheduler says of itself now.
     fn status(&self) -> Status;
@@ -44,6 +49,9 @@ pub trait Source: Send + Sync {
 
     /// Whether it was told to stop.
     fn stopping(&self) -> bool;
+
+    /// Why a job type, or one command of it, runs or does not; `None`: no ledger is kept.
+    async fn why(&self, job_type: &JobType, command: Option<&str>) -> Option<Answer>;
 }
 
 /// All that the answers need.
@@ -63,6 +71,7 @@ pub fn router(endpoint: Endpoint) -> Router {
         .route("/metrics", get(scrape))
         .route("/openapi.json", get(|| async { json(StatusCode::OK, OPENAPI.to_owned()) }))
         .route("/v1/status", get(status))
+        .route("/v1/why", get(why::answer))
         .route("/v1/tasks", post(tasks::post))
         .fallback(|| async { Problem::new(StatusCode::NOT_FOUND, "there is nothing here") })
         .method_not_allowed_fallback(|| async {

@@ -10,6 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::domain::end::EndKind;
 use crate::domain::outcome::{HoldKind, RejectKind};
 use crate::pipeline::stages::{BOUNDS, Histogram, Stages};
 use crate::status::{Backend, Queue, Role, Status};
@@ -108,12 +109,26 @@ impl Writer<'_> {
         ];
         let rows = rows.map(|(what, n)| (vec![("event", what)], n));
         self.counters("messages", "What became of the queues' messages", rows)?;
-        let help = "Work lost: the expected runs of tasks that were rejected";
+        self.ends(status)
+    }
+
+    fn ends(&mut self, status: &Status) -> fmt::Result {
+        let of = |kind: &EndKind| status.ends.get(kind.label()).copied().unwrap_or_default();
+        let rows = EndKind::ALL.iter().map(|kind| (vec![("end", kind.label())], of(kind).count));
+        self.counters("ended_jobs", "Jobs that ended, since the ledger was begun", rows)?;
+        let help = "Work lost: the expected runs of tasks that were rejected, and the time that \
+                    Jobs ran which did not succeed";
         let mut metric =
             self.0.encode_descriptor("work_lost_seconds", help, None, MetricType::Counter)?;
-        metric
-            .encode_family(&[("cause", "dead_url")])?
-            .encode_counter::<NoLabelSet, _, u64>(&counts.lost_to_dead_urls_seconds, None)
+        let failed = EndKind::ALL.iter().filter(|kind| **kind != EndKind::Succeeded);
+        let lost = failed.map(|kind| (kind.label(), of(kind).lost_seconds));
+        for (cause, seconds) in lost.chain([("dead_url", status.counts.lost_to_dead_urls_seconds)])
+        {
+            metric
+                .encode_family(&[("cause", cause)])?
+                .encode_counter::<NoLabelSet, _, u64>(&seconds, None)?;
+        }
+        Ok(())
     }
 
     fn state(&mut self, status: &Status) -> fmt::Result {

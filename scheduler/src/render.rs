@@ -13,6 +13,7 @@ mod escape;
 mod expansion;
 mod fields;
 pub mod labels;
+mod next_attempt;
 mod parse;
 pub mod policy;
 mod sample;
@@ -31,6 +32,7 @@ use sha2::{Digest, Sha256};
 
 pub use checked::{CheckedJob, FilledJob};
 pub use error::RenderError;
+pub use next_attempt::{NextAttempt, NotAgain, next_attempt};
 pub use parse::parse_strict;
 pub use policy::Policy;
 

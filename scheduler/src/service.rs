@@ -13,9 +13,11 @@ mod object_files;
 mod overview;
 pub mod queues;
 mod reload;
+mod retries;
 mod rights;
 mod sources;
 mod token_review;
+pub mod why;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,6 +28,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::backend::Retries;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::config::farm::Farm;
@@ -44,7 +47,9 @@ use cloud_storage::Layers;
 use farm_resolver::FarmResolver;
 pub use identities::Identities;
 use overview::Overview;
+use retries::FarmRetries;
 pub use sources::{CatalogSource, Lookups, open_flags};
+use why::Why;
 
 /// How long what is under way may take once told to stop.
 const GRACE: Duration = Duration::from_secs(20);
@@ -133,6 +138,8 @@ pub struct Options {
     pub queue: Option<Arc<dyn Queue>>,
     /// Hears of every decision.
     pub observer: Option<Arc<dyn Observer>>,
+    /// Watch Jobs to their end, and keep the ledger.
+    pub ledger: bool,
 }
 
 /// Everything, put together.
@@ -146,6 +153,7 @@ pub struct Service {
     overview: Arc<Overview>,
     http: Option<(TcpListener, Endpoint)>,
     see_ends: bool,
+    why: Option<Why>,
 }
 
 impl Service {
@@ -181,6 +189,11 @@ impl Service {
         let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();
         let leases: Vec<_> = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();
         let at = Arc::clone(&clock);
+        let why = options.ledger.then(|| Why::open(&now.config, &backends, &lookups, &clock));
+        let observer = match &why {
+            Some(why) => Some(why.hear(options.observer)),
+            None => options.observer,
+        };
         let pipeline = Pipeline::new(Deps {
             clock,
             queues,
@@ -200,8 +213,16 @@ impl Service {
                 grace: GRACE,
             },
             on_flags: backends.limits_from_flags(&now.config),
-            observer: options.observer,
+            observer,
         });
+        backends.retry_by(
+            &(Arc::new(FarmRetries {
+                loaded: Arc::clone(&loaded),
+                clock: Arc::clone(&at),
+                in_force: pipeline.snapshot(),
+                outputs: layers.outputs(),
+            }) as Arc<dyn Retries>),
+        );
         let overview = Arc::new(Overview {
             scheduler: now.config.scheduler.clone(),
             clock: at,
@@ -212,12 +233,24 @@ impl Service {
             leases: leases.clone(),
             gauges: backends.gauges(),
             lookups: lookups.clone(),
+            why: why.clone(),
             stop: OnceLock::new(),
         });
         let http = listener
             .map(|listener| (listener, Endpoint { source: Arc::clone(&overview) as _, tasks }));
         let (queues, see_ends) = (sources, options.see_ends);
-        Ok(Self { loaded, lookups, backends, queues, leases, pipeline, overview, http, see_ends })
+        Ok(Self {
+            loaded,
+            lookups,
+            backends,
+            queues,
+            leases,
+            pipeline,
+            overview,
+            http,
+            see_ends,
+            why,
+        })
     }
 
     /// What it says of itself, readable while it runs.
@@ -240,6 +273,11 @@ impl Service {
         self.pipeline.tally()
     }
 
+    /// What answers why a job type does not run; `None` without a ledger.
+    pub fn why(&self) -> Option<Why> {
+        self.why.clone()
+    }
+
     /// The backends.
     pub fn backends(&self) -> &Backends {
         &self.backends
@@ -255,6 +293,8 @@ impl Service {
         let backends_stop = CancellationToken::new();
         let mut parts: JoinSet<Result<(), ServiceError>> = JoinSet::new();
         self.backends.spawn(&mut parts, &backends_stop);
+        let ledger_stop = CancellationToken::new();
+        let ledger = self.why.map(|why| tokio::spawn(why.keep(ledger_stop.clone())));
         let mut keepers: JoinSet<()> = JoinSet::new();
         for leases in &self.leases {
             keepers.spawn(Arc::clone(leases).run());
@@ -280,10 +320,10 @@ impl Service {
                 // What is leased goes back, so that the next process need not wait for it.
                 stop.cancel();
                 let _ = (&mut pipeline.0).await;
-                Err(why(part, "a backend or the HTTP endpoint"))
+                Err(cause(part, "a backend or the HTTP endpoint"))
             }
             part = keepers.join_next() => {
-                Err(why(part.map(|joined| joined.map(Ok)), "the keeper of leases or of files"))
+                Err(cause(part.map(|joined| joined.map(Ok)), "the keeper of leases or of files"))
             }
         };
         futures::future::join_all(self.queues.iter().map(|queue| queue.close())).await;
@@ -296,6 +336,11 @@ impl Service {
             if let (Ok(_), Ok(Err(error))) = (&ended, part) {
                 return Err(error);
             }
+        }
+        ledger_stop.cancel();
+        if let Some(ledger) = ledger {
+            // Explanations are not worth waiting for any longer.
+            let _ = tokio::time::timeout(why::LAST_WORD, ledger).await;
         }
         ended
     }
@@ -311,7 +356,7 @@ impl<T> Drop for AbortOnDrop<T> {
 }
 
 /// The cause of a part's end.
-fn why(
+fn cause(
     part: Option<Result<Result<(), ServiceError>, tokio::task::JoinError>>,
     what: &str,
 ) -> ServiceError {

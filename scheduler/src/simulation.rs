@@ -10,6 +10,8 @@
 
 mod chaos;
 mod farm;
+mod fates;
+mod listener;
 mod world;
 
 use std::panic::AssertUnwindSafe;

@@ -47,6 +47,9 @@ pub struct Status {
     pub settling: usize,
     /// Since the process started.
     pub counts: Counts,
+    /// How Jobs ended, by kind, since the ledger was begun; empty where none is kept.
+    #[serde(default)]
+    pub ends: BTreeMap<String, Ends>,
     /// How old the flags are; `None`: never read.
     pub flags_age_seconds: Option<f64>,
     /// For how long the catalog can't be read; 0 while it can.
@@ -193,6 +196,15 @@ pub struct Held {
     pub tasks: usize,
     /// What one of them was told.
     pub detail: String,
+}
+
+/// Jobs that ended in one way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ends {
+    /// How many.
+    pub count: u64,
+    /// The work lost by them, in seconds.
+    pub lost_seconds: f64,
 }
 
 /// What was decided since the process started.

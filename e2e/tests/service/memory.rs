@@ -28,7 +28,7 @@ pub async fn ten_thousand_pending_pods_fit_in_little_memory(case: Case) -> Resul
     let account = serde_json::from_value(json!({ "metadata": { "name": "default" } }))?;
     site.api::<ServiceAccount>().create(&PostParams::default(), &account).await?;
     let since = Instant::now();
-    pods::make(&site.api(), PODS, &pods::kata_labels(), 1_500).await?;
+    pods::make(&site.api(), PODS, &pods::our_labels(), 1_500).await?;
     let made = since.elapsed();
 
     site.farm.fill(10).await?;

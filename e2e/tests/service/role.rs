@@ -5,13 +5,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::ResourceQuota;
 use katabatch::backend::kubernetes::preflight::PERMISSIONS;
 use katabatch_e2e::eventually::Seen;
-use katabatch_e2e::farm::Plan;
+use katabatch_e2e::farm::{JOB_TYPE, Plan, input, message};
 use katabatch_e2e::proxy::{Action, Rule};
 pub use katabatch_e2e::rbac::without;
 use katabatch_e2e::rbac::{documents, texts};
 use katabatch_e2e::{Case, eventually};
+use kube::api::PostParams;
+use serde_json::json;
 
 use crate::{SOON, site};
 
@@ -41,6 +44,18 @@ pub async fn the_role_is_what_a_full_run_uses(case: Case) -> Result<()> {
         site.until_jobs(0, SOON).await?;
         scheduler.stop().await?;
     }
+    // A Job that no pod can be made of is asked about.
+    let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
+    let quota = serde_json::from_value(quota)?;
+    site.api::<ResourceQuota>().create(&PostParams::default(), &quota).await?;
+    site.farm.put(vec![message("fuzz", JOB_TYPE, &input(77))]).await?;
+    let scheduler = site.scheduler().await?;
+    eventually("its events are read", SOON, || async {
+        let reads = site.proxy.count("list", "events");
+        Ok(Seen::when(reads > 0, || format!("{:?}", site.proxy.counters())))
+    })
+    .await?;
+    scheduler.stop().await?;
     eventually("what was stored is changed", SOON, || async {
         let updates = site.proxy.count("update", "configmaps");
         Ok(Seen::when(updates > 0, || format!("{:?}", site.proxy.counters())))

@@ -335,6 +335,10 @@ impl Backend for GcpBatch {
         }
     }
 
+    fn binds(&self, task: &Task) -> bool {
+        matches!(self.state().ledger.standing(Mark::of(&task.hash)), Standing::Bound(_))
+    }
+
     async fn clear(&self) -> Result<usize, Deferral> {
         self.clear_all().await
     }

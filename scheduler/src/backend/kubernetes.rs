@@ -14,6 +14,7 @@ mod classify;
 pub mod client;
 pub mod connect;
 mod entry;
+pub mod facts;
 #[cfg(any(test, feature = "sim"))]
 pub mod fake;
 mod gauges;
@@ -23,10 +24,13 @@ mod ledger;
 #[cfg(test)]
 mod ledger_model;
 mod lookup;
+mod observe;
 mod owner;
 pub mod place;
+mod pod_history;
 pub mod preflight;
 pub mod records;
+mod retry;
 mod room;
 mod select;
 mod settings;
@@ -37,6 +41,7 @@ mod submit;
 pub mod successive;
 #[cfg(test)]
 mod tests;
+mod verdict;
 mod watch;
 mod window;
 mod wire;
@@ -53,12 +58,12 @@ use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 pub use self::accounts::Grants;
-use self::accounts::{AccountError, Accounts};
+use self::accounts::{AccountError, Accounts, account_unread};
 use self::api::{ApiError, ClusterApi, JobFacts, PodFacts};
-use self::classify::{Verdict, classify};
 use self::janitor::{Janitor, SharedAcks};
 use self::leader::Leader;
 use self::lookup::Lookup;
+use self::observe::Observe;
 use self::owner::Claim;
 use self::records::ConfigMapRecords;
 use self::room::Rooms;
@@ -90,6 +95,7 @@ pub struct KubernetesBackend {
     request_timeout: Duration,
     leader: Arc<Leader>,
     rooms: Arc<Rooms>,
+    observe: Arc<Observe>,
     slots: Arc<Slots>,
     acks: SharedAcks,
     accounts: Accounts,
@@ -112,6 +118,9 @@ impl KubernetesBackend {
         let target =
             Target { namespace: settings.namespace.clone(), scheduler: settings.scheduler.clone() };
         let strict = settings.policy.strict;
+        let (server, times) = (Arc::clone(&api), Arc::clone(&clock));
+        let (watched, by) = (Arc::clone(&rooms), settings.name.clone());
+        let observe = Observe::new(server, times, watched, by, &settings.scheduler);
         Arc::new(Self {
             accounts: Accounts::new(Arc::clone(&api), &settings.namespace, strict),
             workloads: Workloads::new(settings.templates, target, settings.policy),
@@ -122,6 +131,7 @@ impl KubernetesBackend {
                 slots: Arc::clone(&slots),
                 leader: Arc::clone(&leader),
                 acks: acks.clone(),
+                observe: Arc::clone(&observe),
                 request_timeout: settings.request_timeout,
             },
             janitor: Janitor::new(
@@ -129,6 +139,7 @@ impl KubernetesBackend {
                 Arc::clone(&clock),
                 acks.clone(),
                 Arc::clone(&leader),
+                Arc::clone(&observe),
                 &settings.scheduler,
                 settings.retain_finished,
             ),
@@ -141,6 +152,7 @@ impl KubernetesBackend {
             request_timeout: settings.request_timeout,
             leader,
             rooms,
+            observe,
             slots,
             acks,
         })
@@ -211,8 +223,12 @@ impl KubernetesBackend {
         self.leader.begin();
         self.patiently("the settled watermark could not be read", || self.janitor.resume()).await;
         let (api, rooms, clock) = (&self.api, &self.rooms, &self.clock);
-        let jobs =
-            JobSink { rooms: Arc::clone(rooms), acks: self.acks.clone(), clock: clock.clone() };
+        let jobs = JobSink {
+            rooms: Arc::clone(rooms),
+            acks: self.acks.clone(),
+            observe: Arc::clone(&self.observe),
+            clock: clock.clone(),
+        };
         let pods = PodSink { rooms: Arc::clone(rooms) };
         let follow_jobs = watch::follow::<JobFacts>(Arc::clone(api), &jobs, self.seed);
         let follow_pods = async {
@@ -228,6 +244,8 @@ impl KubernetesBackend {
             () = follow_pods => "watch of pods",
             () = settle => "settling of lost answers",
             () = self.janitor.run() => "janitor",
+            part = self.follow_ends() => part,
+            () = self.retry_ended() => "maker of next attempts",
         }
     }
 
@@ -308,23 +326,6 @@ impl KubernetesBackend {
             )),
         }
     }
-}
-
-/// The account could not be read or made. What every other request would meet stops the backend;
-/// the rest concerns this workload, a moment.
-fn account_unread(error: &ApiError) -> Deferral {
-    let soon = Duration::from_secs(5);
-    let (scope, kind, after) = match classify(error) {
-        Verdict::Stop(kind) => (Scope::Backend, kind, soon),
-        Verdict::Throttled(after) => (Scope::Backend, HoldKind::Throttled, after.unwrap_or(soon)),
-        Verdict::Refused(_) if error.status == Some(403) => {
-            (Scope::Workload, HoldKind::Forbidden, Duration::from_secs(60))
-        }
-        Verdict::Refused(_) => (Scope::Workload, HoldKind::AccountRefused, Duration::from_secs(60)),
-        Verdict::Retry(kind) => (Scope::Workload, kind, soon),
-        Verdict::Exists | Verdict::MaybeDone => (Scope::Workload, HoldKind::BackendFailed, soon),
-    };
-    Deferral::new(scope, kind, error, after)
 }
 
 #[async_trait]

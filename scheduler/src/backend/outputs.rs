@@ -16,6 +16,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::Backend;
+use crate::domain::input_url::InputUrl;
 use crate::domain::name::{BackendName, TaskHash};
 use crate::domain::outcome::{Deferral, Outcome, Placed, Scope};
 use crate::domain::room::Room;
@@ -43,12 +44,7 @@ impl Outputs {
 
     /// Whether the task's output is there.
     async fn is_done(&self, task: &Task) -> Result<bool, Deferral> {
-        let Some(input) = task.input.object().and_then(ObjectName::of) else { return Ok(false) };
-        let output = ObjectName { bucket: self.bucket.clone(), name: input.name };
-        match tokio::time::timeout(WITHIN, self.objects.exists(&output)).await {
-            Ok(found) => found.map_err(|error| deferral(&error)),
-            Err(_) => Err(deferral(&StorageError::Later("it gave no answer in time".into()))),
-        }
+        output_is_there(self.objects.as_ref(), &self.bucket, &task.input).await
     }
 
     /// What there is no more to do about a task, if so.
@@ -58,6 +54,23 @@ impl Outputs {
             Ok(false) => None,
             Err(why) => Some(Outcome::Deferred(why)),
         }
+    }
+}
+
+/// Whether the output of the task with this input is in `bucket`.
+///
+/// # Errors
+/// It can't be told now.
+pub async fn output_is_there(
+    objects: &dyn Objects,
+    bucket: &str,
+    input: &InputUrl,
+) -> Result<bool, Deferral> {
+    let Some(input) = input.object().and_then(ObjectName::of) else { return Ok(false) };
+    let output = ObjectName { bucket: bucket.to_owned(), name: input.name };
+    match tokio::time::timeout(WITHIN, objects.exists(&output)).await {
+        Ok(found) => found.map_err(|error| deferral(&error)),
+        Err(_) => Err(deferral(&StorageError::Later("it gave no answer in time".into()))),
     }
 }
 
@@ -100,6 +113,10 @@ impl Backend for Outputs {
 
     fn knows(&self, task: &Task) -> Option<bool> {
         self.inner.knows(task)
+    }
+
+    fn binds(&self, task: &Task) -> bool {
+        self.inner.binds(task)
     }
 
     async fn clear(&self) -> Result<usize, Deferral> {

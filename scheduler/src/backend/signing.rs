@@ -123,6 +123,10 @@ impl Backend for Signing {
         self.inner.knows(task)
     }
 
+    fn binds(&self, task: &Task) -> bool {
+        self.inner.binds(task)
+    }
+
     async fn clear(&self) -> Result<usize, Deferral> {
         self.inner.clear().await
     }

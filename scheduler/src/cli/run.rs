@@ -57,7 +57,7 @@ pub(super) fn rows(counts: &Counts) -> Vec<Count> {
 
 /// Runs the command.
 pub async fn run(config: &Path, args: RunArgs) -> anyhow::Result<Exit> {
-    let options = Options { once: args.once, ..Options::default() };
+    let options = Options { once: args.once, ledger: true, ..Options::default() };
     let service = Service::build(load(config)?, options).await?;
     let (tally, stop) = (service.tally(), stop_on_signals()?);
     match stop.run_until_cancelled(service.review_rights()).await {

@@ -122,8 +122,10 @@ pub struct Profile {
     pub labels: BTreeMap<String, String>,
 }
 
-/// ClusterFuzz's values for its Kubernetes Jobs, but for the time to live: upstream's 100 s would
-/// let a redelivered message run again, 26 h is past the death of its signed URLs.
+/// ClusterFuzz's values for its Kubernetes Jobs, but for two. The time to live: upstream's 100 s
+/// would let a redelivered message run again, 26 h is past the death of its signed URLs. And no
+/// restart: a container that is started again loses its log; trying again is a rule for ends, which
+/// makes the next attempt.
 impl Default for Profile {
     fn default() -> Self {
         Self {
@@ -137,7 +139,7 @@ impl Default for Profile {
             host_network_exception: false,
             dns_policy: "ClusterFirstWithHostNet".into(),
             runtime_class: "kata".into(),
-            restart: Restart::Upstream,
+            restart: Restart::Never,
             backoff_limit: 0,
             ttl: Duration::from_secs(26 * 3_600),
             deadline: None,

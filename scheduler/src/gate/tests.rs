@@ -66,6 +66,13 @@ fn a_flag_that_is_off_sends_its_share_back() {
 }
 
 #[test]
+fn weights_that_make_up_one_are_given_as_they_were_asked_for() {
+    let weights = weights(&[("a", 0.3), ("b", 0.4), ("c", 0.2), ("d", 0.1), ("e", 0.0)]);
+    assert_eq!(weights.warnings, Vec::<String>::new());
+    assert_eq!(weights.to_string(), "a 0.3, b 0.4, c 0.2, d 0.1, e 0");
+}
+
+#[test]
 fn weights_fill_up_to_one_in_order() {
     let weights = weights(&[("a", 0.7), ("b", 0.7), ("c", 1.0)]);
     let shares: Vec<f64> = weights.shares.iter().map(|s| s.weight).collect();

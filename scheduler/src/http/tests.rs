@@ -12,12 +12,15 @@ use super::*;
 use crate::clock::{Clock, SystemClock};
 use crate::config::http::TaskLimits;
 use crate::domain::outcome::{Deferral, HoldKind, RejectKind, Rejection, Scope};
+use crate::ledger::record::Record;
 use crate::queue::push::PushQueue;
 use crate::queue::{LeaseId, Queue};
 use crate::status::Role;
+use crate::why::{About, InCatalog};
 
 struct Said(Mutex<Status>);
 
+#[async_trait]
 impl Source for Said {
     fn status(&self) -> Status {
         self.0.lock().expect("a status").clone()
@@ -29,6 +32,18 @@ impl Source for Said {
 
     fn stopping(&self) -> bool {
         false
+    }
+
+    async fn why(&self, job_type: &JobType, command: Option<&str>) -> Option<Answer> {
+        let at = ("2026-11-30T10:00:00Z".parse().expect("a time"), crate::why::Source::Scheduler);
+        let about = command.map(|command| About {
+            command: command.to_owned(),
+            record: Record::default(),
+            ends: Vec::new(),
+        });
+        let about = about.into_iter().collect();
+        (job_type.as_str() != "unkept")
+            .then(|| Answer::new(job_type.as_str(), at, InCatalog::Unknown, Vec::new(), about))
     }
 }
 
@@ -247,11 +262,33 @@ async fn nobody_can_post_tasks_unless_it_is_turned_on() {
 }
 
 /// The description names every path, and the limits that the implementation holds by default.
-#[test]
-fn the_description_is_of_what_is_served() {
+#[tokio::test(start_paused = true)]
+async fn the_description_is_of_what_is_served() {
     let description: Value = serde_json::from_str(OPENAPI).expect("json");
     let paths = description["paths"].as_object().expect("paths");
-    assert_eq!(paths.len(), 7);
+    assert_eq!(paths.len(), 8, "a route was added or taken away");
+    let world = world(TaskLimits::default());
+    for path in paths.keys() {
+        assert_ne!(world.get(path).await.status, 404, "{path}");
+    }
     let most = &description["components"]["schemas"]["Tasks"]["properties"]["tasks"]["maxItems"];
     assert_eq!(most, &json!(TaskLimits::default().tasks));
+}
+
+#[tokio::test]
+async fn why_a_job_type_does_not_run_is_answered_for_all_or_one_of_its_commands() {
+    let world = world(TaskLimits::default());
+    let ask = async |query: &str| world.send(Method::GET, &format!("/v1/why{query}"), "").await;
+    let got = ask("?job_type=libfuzzer_x&command=fuzz").await;
+    assert_eq!((got.status, got.kind.as_str()), (200, "application/json"));
+    let answer: Answer = serde_json::from_str(&got.body).expect("an answer");
+    assert_eq!(answer.job_type, "libfuzzer_x");
+    assert_eq!(answer.sentences.first().expect("a sentence").state, "unknown_job_type");
+    let commands: Vec<_> = answer.workloads.iter().map(|about| about.command.as_str()).collect();
+    assert_eq!(commands, ["fuzz"]);
+    for (query, status) in
+        [("?job_type=a", 200), ("", 400), ("?job_type=a&b=c", 400), ("?job_type=unkept", 404)]
+    {
+        assert_eq!(ask(query).await.status, status, "{query}");
+    }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::pipeline::stages::Stage;
-use crate::status::{ApiCalls, BackendState, Held};
+use crate::status::{ApiCalls, BackendState, Ends, Held};
 
 fn scrape(status: Status, stages: Stages) -> String {
     render(status, stages).expect("a scrape")
@@ -24,6 +24,7 @@ fn counts_and_states_stand_under_conventional_names() {
     status.counts.lost_to_dead_urls_seconds = 9000.5;
     status.counts.rejected.insert("dead_url".into(), 2);
     status.held.insert("pending_limit".into(), Held { tasks: 3, detail: String::new() });
+    status.ends.insert("evicted".into(), Ends { count: 2, lost_seconds: 7200.0 });
     let text = scrape(status, Stages::default());
     check(
         &text,
@@ -34,6 +35,9 @@ fn counts_and_states_stand_under_conventional_names() {
             "katabatch_tasks_total{outcome=\"held\",reason=\"quota\"} 0",
             "katabatch_held_tasks{reason=\"pending_limit\"} 3.0",
             "katabatch_work_lost_seconds_total{cause=\"dead_url\"} 9000.5",
+            "katabatch_ended_jobs_total{end=\"evicted\"} 2",
+            "katabatch_ended_jobs_total{end=\"succeeded\"} 0",
+            "katabatch_work_lost_seconds_total{cause=\"evicted\"} 7200.0",
             "katabatch_can_create 1.0",
             "katabatch_leader 0.0",
             "# EOF",

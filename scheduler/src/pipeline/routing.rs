@@ -84,7 +84,7 @@ impl Pipeline {
         };
         let route = self.weights.route(&hash, self.deps.clock.wall(), |at| may(self, at));
         let primary = match route {
-            Route::To(at) => at,
+            Route::To(at) => self.bound_to(hash, |at| may(self, at)).unwrap_or(at),
             Route::Throttled(wait) => {
                 let detail = "the weights leave this share of the tasks in the queue";
                 let why = Deferral::new(Scope::Task, HoldKind::WeightThrottle, detail, wait);
@@ -130,6 +130,15 @@ impl Pipeline {
         }
         self.hold(hash, Some(primary), Place::Backend(primary), &why);
         None
+    }
+
+    /// The backend that an earlier request binds a task to, if that one takes tasks: whatever the
+    /// weights have become, going on there is what settles it.
+    fn bound_to(&self, hash: TaskHash, may: impl Fn(usize) -> bool) -> Option<usize> {
+        let task = &self.book.get(&hash)?.task;
+        (0..self.backends.len()).find(|&at| {
+            may(at) && self.weights.takes(at) && self.deps.backends[at].backend.binds(task)
+        })
     }
 
     /// No backend that the task may go to takes any.

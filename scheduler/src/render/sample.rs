@@ -33,7 +33,11 @@ pub(super) fn upstream(command: &str, isolation: Isolation) -> Result<Workload, 
         isolation,
         duration: upstream_duration(command),
         disk_gb: Some(110),
-        profile: Profile { ttl: Duration::from_secs(100), ..Profile::default() },
+        profile: Profile {
+            ttl: Duration::from_secs(100),
+            restart: Restart::Upstream,
+            ..Profile::default()
+        },
         machines: None,
     })
 }

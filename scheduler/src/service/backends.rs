@@ -5,16 +5,17 @@ mod batch;
 pub mod gauges;
 mod kubernetes;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::cloud_storage::Layers;
 use super::home::{self, Home};
 use super::{Loaded, ServiceError};
-use crate::backend::Backend;
 use crate::backend::gcp_batch::GcpBatch;
 use crate::backend::gcp_batch::client::ClientError;
 use crate::backend::kubernetes::Fatal;
@@ -23,14 +24,18 @@ use crate::backend::kubernetes::connect::ConnectError;
 use crate::backend::kubernetes::preflight::Preflight;
 use crate::backend::kubernetes::successive::Successive;
 use crate::backend::local::{self, LocalBackend, LocalError};
+use crate::backend::{Backend, EndObserver, Retries};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::backends::{BackendConfig, BackendKind};
 use crate::domain::name::BackendName;
 use crate::domain::room::Room;
+use crate::domain::task::WorkloadKey;
+use crate::domain::workload_now::WorkloadNow;
 use crate::flags::FlagSet;
 use crate::gate::Candidate;
 use crate::gcp::credentials::Credentials;
+use crate::ledger::Now;
 use crate::pipeline::BackendBinding;
 use crate::render::RenderError;
 use gauges::Gauges;
@@ -181,6 +186,47 @@ impl Backends {
                 set(flags.limit(flag, *default));
             }
         })
+    }
+
+    fn kubernetes(&self) -> Vec<Arc<Successive>> {
+        let kubernetes = |one: &One| match one {
+            One::Kubernetes(kubernetes, _) => Some(Arc::clone(kubernetes)),
+            One::Batch(_) | One::Local(_) => None,
+        };
+        self.all.iter().filter_map(kubernetes).collect()
+    }
+
+    /// Has Jobs watched to their end, and `listener` told; before they are spawned.
+    pub fn tell_ends(&self, listener: &Arc<dyn EndObserver>) {
+        self.kubernetes().iter().for_each(|backend| backend.tell_ends(Arc::clone(listener)));
+    }
+
+    /// Has `retries` say what is done about ends; before they are spawned.
+    pub fn retry_by(&self, retries: &Arc<dyn Retries>) {
+        self.kubernetes().iter().for_each(|backend| backend.retry_by(Arc::clone(retries)));
+    }
+
+    /// What tells what is there now of every workload, over all backends.
+    pub fn now(&self) -> Now {
+        let backends = self.kubernetes();
+        Arc::new(move || {
+            let mut all: BTreeMap<WorkloadKey, WorkloadNow> = BTreeMap::new();
+            for (key, now) in backends.iter().flat_map(|backend| backend.now()) {
+                all.entry(key).or_default().add(&now);
+            }
+            all
+        })
+    }
+
+    /// Every backend's room.
+    pub fn rooms(&self) -> Vec<(BackendName, watch::Receiver<Room>)> {
+        let room = |backend: &dyn Backend| (backend.name().clone(), backend.room());
+        let of = |one: &One| match one {
+            One::Kubernetes(kubernetes, _) => room(kubernetes.as_ref()),
+            One::Batch(batch) => room(batch.as_ref()),
+            One::Local(local) => room(local.as_ref()),
+        };
+        self.all.iter().map(of).collect()
     }
 
     /// The local backends, whose ends can be told.

@@ -55,6 +55,11 @@ impl Layers {
         Ok(Self { signer: signer(credentials), outputs })
     }
 
+    /// Where outputs are looked for, and in which bucket.
+    pub fn outputs(&self) -> Option<(Arc<dyn Objects>, String)> {
+        self.outputs.clone()
+    }
+
     /// The backend with them. Outputs are looked for first: what is done needs no signature.
     pub fn over(&self, backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
         let signing = Signing::over(backend, Arc::clone(&self.signer));

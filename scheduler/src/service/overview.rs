@@ -1,26 +1,33 @@
 //! What the running service says of itself, gathered from its parts when asked.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Lookups;
 use super::backends::gauges::Gauges;
+use super::why::Why;
 use crate::clock::Clock;
 use crate::controls::{Controls, Mark};
+use crate::domain::end::EndKind;
+use crate::domain::name::JobType;
 use crate::domain::outcome::HoldKind;
 use crate::domain::room::Room;
 use crate::http::Source;
 use crate::leadership::Leadership;
+use crate::ledger::record::Lost;
 use crate::pipeline::leases::Leases;
 use crate::pipeline::snapshot::Snapshot;
 use crate::pipeline::stages::Stages;
 use crate::pipeline::tally::{Counts, Tally};
 use crate::pipeline::view::{BackendView, QueueView, View};
 use crate::status::{self, BackendState, Role, Status};
+use crate::why::Answer;
 
 /// The parts that are asked.
 pub struct Overview {
@@ -42,10 +49,13 @@ pub struct Overview {
     pub gauges: Vec<Gauges>,
     /// The catalog.
     pub lookups: Lookups,
+    /// How Jobs ended, and why some don't run; `None` without a ledger.
+    pub why: Option<Why>,
     /// What tells the service to stop, once it runs.
     pub stop: OnceLock<CancellationToken>,
 }
 
+#[async_trait]
 impl Source for Overview {
     fn status(&self) -> Status {
         let (now, seen) = (self.clock.mono(), self.view.seen());
@@ -76,6 +86,7 @@ impl Source for Overview {
             in_flight: seen.in_flight,
             settling: seen.settling,
             counts: counts(&self.tally.read()),
+            ends: self.why.as_ref().map(ends).unwrap_or_default(),
             flags_age_seconds: seen.flags_age.map(|age| age.as_secs_f64()),
             catalog_stale_seconds: self.lookups.stale_for().as_secs_f64(),
             fuse_blown: seen.fuse_blown,
@@ -90,6 +101,10 @@ impl Source for Overview {
 
     fn stopping(&self) -> bool {
         self.stop.get().is_some_and(CancellationToken::is_cancelled)
+    }
+
+    async fn why(&self, job_type: &JobType, command: Option<&str>) -> Option<Answer> {
+        Some(self.why.as_ref()?.answer(job_type, command).await)
     }
 }
 
@@ -194,6 +209,14 @@ fn lost(controls: &Controls) -> Vec<status::Lost> {
 fn needs_a_person(held: impl Iterator<Item = (HoldKind, usize)>) -> Vec<String> {
     let text = |(kind, tasks)| format!("{kind} holds {tasks} tasks");
     held.filter(|(kind, _)| kind.pages()).map(text).collect()
+}
+
+fn ends(why: &Why) -> BTreeMap<String, status::Ends> {
+    let of = |(kind, lost): (EndKind, Lost)| {
+        let ends = status::Ends { count: lost.count, lost_seconds: lost.seconds };
+        (kind.label().to_owned(), ends)
+    };
+    why.ledger.lost().into_iter().map(of).collect()
 }
 
 fn counts(counts: &Counts) -> status::Counts {

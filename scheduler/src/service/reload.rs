@@ -67,6 +67,7 @@ fn needs_restart(before: &Loaded, after: &Loaded) -> bool {
         || before.outputs != after.outputs
         || before.scheduler != after.scheduler
         || before.http != after.http
+        || before.ledger != after.ledger
         || before.routes != after.routes
         || before.home != after.home
         || before.state_dir != after.state_dir

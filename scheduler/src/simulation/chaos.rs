@@ -15,7 +15,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::kubernetes::api::*;
+use crate::backend::kubernetes::facts::WorkPod;
 use crate::backend::kubernetes::fake::{FakeCluster, Fault, Verb};
+use crate::domain::log_tail::LogTail;
 use crate::domain::name::QueueName;
 use crate::domain::outcome::Rejection;
 use crate::queue::memory::MemoryQueue;
@@ -221,6 +223,11 @@ impl ClusterApi for ChaosApi {
         self.call(&format!("get {name}"), true, work).await
     }
 
+    async fn read_job(&self, name: &str) -> Result<Option<serde_json::Value>, ApiError> {
+        let work = self.cluster.read_job(name);
+        self.call(&format!("read {name}"), true, work).await
+    }
+
     async fn delete_job(&self, name: &str, uid: &str) -> Result<(), ApiError> {
         let work = self.cluster.delete_job(name, uid);
         self.call(&format!("delete {name}"), false, work).await
@@ -244,6 +251,31 @@ impl ClusterApi for ChaosApi {
     async fn watch_pending_pods(&self, from: &str) -> Result<Watch<PodFacts>, ApiError> {
         let work = self.cluster.watch_pending_pods(from);
         self.call("watch pods", true, work).await
+    }
+
+    async fn list_work_pods(&self, next: Option<&str>) -> Result<Page<WorkPod>, ApiError> {
+        let work = self.cluster.list_work_pods(next);
+        self.chaos.around("list work pods", |_| self.error(false), work).await
+    }
+
+    async fn watch_work_pods(&self, from: &str) -> Result<Watch<WorkPod>, ApiError> {
+        let work = self.cluster.watch_work_pods(from);
+        self.chaos.around("watch work pods", |_| self.error(false), work).await
+    }
+
+    async fn list_pods_of(&self, uid: &str) -> Result<Vec<WorkPod>, ApiError> {
+        let work = self.cluster.list_pods_of(uid);
+        self.chaos.around("list pods of a job", |_| self.error(false), work).await
+    }
+
+    async fn pod_log(&self, pod: &str, of: &str, previous: bool) -> Result<LogTail, ApiError> {
+        let work = self.cluster.pod_log(pod, of, previous);
+        self.chaos.around("read log", |_| self.error(false), work).await
+    }
+
+    async fn list_events(&self, uid: &str) -> Result<Vec<EventFacts>, ApiError> {
+        let work = self.cluster.list_events(uid);
+        self.chaos.around("list events", |_| self.error(false), work).await
     }
 
     async fn get_account(&self, name: &str) -> Result<Option<AccountFacts>, ApiError> {

@@ -1,6 +1,7 @@
 //! The farm of the simulated world: any job type is there, and runs as the same.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,7 +12,7 @@ use crate::domain::name::{Command, JobType};
 use crate::domain::outcome::Deferral;
 use crate::domain::task::WorkloadKey;
 use crate::domain::workload::{Account, Isolation, Workload, upstream_duration};
-use crate::flags::FlagSet;
+use crate::flags::{FlagSet, FlagSource, FlagsError};
 use crate::pipeline::Resolver;
 
 pub struct AnyCatalog;
@@ -61,5 +62,15 @@ impl Resolver for OneWorkload {
 
     fn expected_run(&self, _: &Command) -> Duration {
         Duration::from_secs(3600)
+    }
+}
+
+/// Flags that the world changes.
+pub struct Weighing(pub Arc<Mutex<FlagSet>>);
+
+#[async_trait]
+impl FlagSource for Weighing {
+    async fn read(&self) -> Result<FlagSet, FlagsError> {
+        Ok(self.0.lock().unwrap().clone())
     }
 }

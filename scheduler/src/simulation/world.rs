@@ -1,10 +1,11 @@
 //! The world of one simulated run: what outlives a crash, and what must hold in it.
 
+mod life;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures::future::select_all;
 use jiff::Timestamp;
 use tokio::task::JoinSet;
@@ -12,13 +13,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::chaos::{Chaos, ChaosApi, ChaosQueue};
-use super::farm::{AnyCatalog, OneWorkload};
+use super::farm::{AnyCatalog, OneWorkload, Weighing};
+use super::fates::{Fates, RetryFailures};
+use super::listener::Told;
 use crate::backend::kubernetes::fake::FakeCluster;
 use crate::backend::kubernetes::successive::Successive;
 use crate::backend::kubernetes::{Fatal, Settings as BackendSettings};
 use crate::clock::{Clock, PacedClock};
 use crate::domain::message::{Decoded, decode};
-use crate::flags::{Flag, FlagSet, FlagSource, FlagsError};
+use crate::flags::{Flag, FlagSet};
 use crate::gate::Candidate;
 use crate::gate::routes::Routes;
 use crate::leadership::Leadership;
@@ -61,6 +64,10 @@ pub struct World {
     bad: usize,
     /// The first breach of the contract.
     broken: Arc<Mutex<Option<String>>>,
+    /// The Jobs whose end was told, by whatever process.
+    told: Told,
+    /// The exit codes of the Jobs that have ended.
+    fates: Fates,
 }
 
 fn made(clusters: &[FakeCluster], job: &str) -> usize {
@@ -110,6 +117,8 @@ impl World {
             templates: Arc::new(Templates::embedded().expect("templates")),
             to_come: Mutex::new(to_come),
             broken: Arc::default(),
+            told: Told::default(),
+            fates: Fates::default(),
             chaos,
             clock,
             queue,
@@ -154,6 +163,7 @@ impl World {
             let on: Vec<usize> = clusters.iter().map(|cluster| cluster.made(job)).collect();
             return Err(format!("{job} was made twice: {on:?}"));
         }
+        self.fates.check(&clusters, self.tasks.values())?;
         let most = clusters.iter().map(FakeCluster::most_pending).max().unwrap_or_default();
         if most > LIMIT {
             return Err(format!("{most} were pending, over the limit of {LIMIT}"));
@@ -163,7 +173,9 @@ impl World {
 
     /// Whether nothing is left to do.
     fn done(&self) -> bool {
-        self.queue.is_empty() && self.to_come.lock().unwrap().is_empty()
+        self.queue.is_empty()
+            && self.to_come.lock().unwrap().is_empty()
+            && self.fates.unanswered(&self.clusters()).is_none()
     }
 
     /// What must hold at the end.
@@ -175,6 +187,12 @@ impl World {
         let clusters = self.clusters();
         if let Some(job) = self.tasks.values().find(|job| made(&clusters, job) != 1) {
             return Err(format!("{job} was made {} times", made(&clusters, job)));
+        }
+        let there = |job: &str| {
+            clusters.iter().any(|cluster| cluster.jobs().iter().any(|there| there.name == job))
+        };
+        if let Some(job) = self.tasks.values().find(|job| !self.told.has(job) && !there(job)) {
+            return Err(format!("{job} went without its end being told"));
         }
         let quarantined = self.queue.quarantined().len();
         if quarantined != self.bad {
@@ -215,6 +233,11 @@ impl World {
         let home = self.backend(0, None);
         let leadership = home.current().leadership();
         let backends = [Arc::clone(&home), self.backend(1, Some(Arc::clone(&leadership)))];
+        let listener = self.told.listener(&self.chaos, &self.broken, &self.fates);
+        for backend in &backends {
+            backend.tell_ends(Arc::clone(&listener));
+            backend.retry_by(Arc::new(RetryFailures));
+        }
         let queue = self.watched_queue();
         let leases = Leases::new(Arc::clone(&queue) as Arc<dyn Queue>, Duration::from_secs(30));
         let keeping = Arc::clone(&leases).run();
@@ -305,7 +328,7 @@ pub async fn run_to_the_end(world: &World) -> Result<(), String> {
                     processes[which].shutdown().await;
                     processes[which] = world.start();
                 }
-                () = tokio::time::sleep(pause) => live(world),
+                () = tokio::time::sleep(pause) => life::live(world),
             }
             world.check()?;
             if world.done() && world.chaos.calm() {
@@ -320,70 +343,5 @@ pub async fn run_to_the_end(world: &World) -> Result<(), String> {
             process.shutdown().await;
         }
         world.check()?;
-    }
-}
-
-/// The world's own life: messages come, weights are changed, a cluster goes away and comes back.
-fn live(world: &World) {
-    let chaos = &world.chaos;
-    world.clusters().iter().for_each(|cluster| live_in(chaos, cluster));
-    if (chaos.calm() || chaos.draw(8) == 0)
-        && let Some((id, attributes)) = world.to_come.lock().unwrap().pop_front()
-    {
-        world.queue.put(&id, attributes);
-    }
-    let away = &world.places[CLUSTERS - 1].away;
-    if chaos.calm() {
-        *away.lock().unwrap() = Instant::now();
-        *world.flags.lock().unwrap() = flags([0.5, 0.5]);
-        return;
-    }
-    match chaos.draw(60) {
-        0..4 => {
-            let weights = WEIGHTS[chaos.draw(6) as usize];
-            chaos.note(&format!("the weights become {weights:?}"));
-            *world.flags.lock().unwrap() = flags(weights);
-        }
-        4 => {
-            let seconds = chaos.draw(90);
-            chaos.note(&format!("the second cluster is away for {seconds} s"));
-            *away.lock().unwrap() = Instant::now() + Duration::from_secs(seconds);
-            world.places[CLUSTERS - 1].cluster.cut_watches();
-        }
-        _ => {}
-    }
-}
-
-/// A cluster's own life: pods are made, start and end; watches are cut, expire and fall silent.
-fn live_in(chaos: &Chaos, cluster: &FakeCluster) {
-    cluster.make_pods();
-    for job in cluster.jobs() {
-        match chaos.draw(6) {
-            0 if job.progress.active => cluster.start(&job.name),
-            1 if job.progress.started => cluster.finish(&job.name),
-            _ => {}
-        }
-    }
-    // What was on its way when its answer was given up arrives within a request's time.
-    cluster.land_late();
-    if chaos.calm() {
-        return cluster.mute_watches(false);
-    }
-    match chaos.draw(30) {
-        0 => cluster.cut_watches(),
-        1 => cluster.expire_watches(),
-        2 => cluster.mute_watches(true),
-        3..6 => cluster.mute_watches(false),
-        _ => {}
-    }
-}
-
-/// Flags that the world changes.
-struct Weighing(Arc<Mutex<FlagSet>>);
-
-#[async_trait]
-impl FlagSource for Weighing {
-    async fn read(&self) -> Result<FlagSet, FlagsError> {
-        Ok(self.0.lock().unwrap().clone())
     }
 }

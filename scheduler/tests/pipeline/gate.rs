@@ -245,3 +245,23 @@ async fn achieved_shares_are_shown_beside_configured_ones() {
     assert!((achieved - 0.7).abs() < 0.07, "{achieved}");
     assert_eq!(snapshot.epoch.map(|epoch| epoch.0), Some(1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_task_bound_by_an_earlier_request_goes_on_there_while_there_is_a_weight() {
+    let kept = kept(&[("one", 1.0), ("two", 0.0)]);
+    let mut world = world_of(&kept, two(), false);
+    world.run_for(Duration::from_secs(5)).await;
+    put(&world, "a", 0..20);
+    // What an earlier process asked for may still come to be: only asking again settles it.
+    let one = Arc::clone(&world.backends[0]);
+    one.bound.lock().unwrap().push("/in/a-".to_owned());
+    *one.silent.lock().unwrap() = true;
+    kept.flags.weigh("one", 0.0);
+    kept.flags.weigh("two", 1.0);
+    let mut world = world_of(&kept, world.backends.clone(), false);
+    assert_eq!(world.run_for(MINUTE).await.created, 0, "one takes nothing, and can't say");
+    kept.flags.weigh("one", 0.01);
+    let mut world = world_of(&kept, world.backends.clone(), false);
+    assert_eq!(world.run_for(2 * MINUTE).await.created, 20);
+    assert_eq!((one.calls().len(), world.backends[1].calls().len()), (20, 0));
+}

@@ -41,6 +41,8 @@ pub struct FakeBackend {
     pub acked: Mutex<Vec<TaskHash>>,
     /// The names of inputs that have a Job already.
     pub there: Mutex<Vec<String>>,
+    /// The names of inputs that an earlier request may still make a Job of.
+    pub bound: Mutex<Vec<String>>,
     /// It can't say what it has.
     pub silent: Mutex<bool>,
     /// How often it was cleared.
@@ -97,8 +99,11 @@ impl Backend for FakeBackend {
             let soon = Duration::from_secs(5);
             return Err(Deferral::new(Scope::Task, HoldKind::BackendFailed, "no answer", soon));
         }
-        let there = self.there.lock().unwrap();
-        Ok(there.iter().any(|name| task.input.reveal().contains(name.as_str())))
+        Ok(names(&self.there, task))
+    }
+
+    fn binds(&self, task: &Task) -> bool {
+        names(&self.bound, task)
     }
 
     async fn clear(&self) -> Result<usize, Deferral> {
@@ -109,6 +114,10 @@ impl Backend for FakeBackend {
     fn acked(&self, tasks: &[TaskHash]) {
         self.acked.lock().unwrap().extend(tasks);
     }
+}
+
+fn names(inputs: &Mutex<Vec<String>>, task: &Task) -> bool {
+    inputs.lock().unwrap().iter().any(|name| task.input.reveal().contains(name.as_str()))
 }
 
 struct FakeCatalog(Vec<&'static str>);
@@ -237,6 +246,7 @@ pub fn backend(name: &str, answer: Answer, pending: usize, limit: usize) -> Arc<
         calls: Mutex::default(),
         acked: Mutex::default(),
         there: Mutex::default(),
+        bound: Mutex::default(),
         silent: Mutex::default(),
         cleared: Mutex::default(),
     })

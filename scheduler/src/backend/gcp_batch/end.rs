@@ -4,7 +4,7 @@
 //! that fails without a task that ever ran got no machines; what its events say tells why.
 
 use super::answer::{State, Status};
-use crate::domain::end::{End, EndKind};
+use crate::domain::end::{EndKind, Verdict};
 
 /// Docker's own exit code: the container was not run.
 const NOT_RUN: i32 = 125;
@@ -12,21 +12,21 @@ const NOT_RUN: i32 = 125;
 const NO_CODE: i32 = 50_000;
 
 /// The end of one task that is over; `None`: it is not.
-pub fn of_task(job: &Status, task: &Status) -> Option<End> {
+pub fn of_task(job: &Status, task: &Status) -> Option<Verdict> {
     match task.state {
-        State::Succeeded => Some(End::new(EndKind::Succeeded, Some(0), "")),
+        State::Succeeded => Some(Verdict::new(EndKind::Succeeded, Some(0), "")),
         State::Failed => Some(failed(task)),
         State::Unexecuted => Some(unexecuted(job)),
         // A job that is over has no task under way: these were never seen to their end.
-        _ => of_state(job.state).map(|kind| End::new(kind, None, &last(job))),
+        _ => of_state(job.state).map(|kind| Verdict::new(kind, None, last(job))),
     }
 }
 
 /// The end of all tasks of a job that lists none though it is over.
-pub fn of_job(job: &Status) -> Option<End> {
+pub fn of_job(job: &Status) -> Option<Verdict> {
     match job.state {
         State::Failed => Some(unexecuted(job)),
-        state => of_state(state).map(|kind| End::new(kind, None, &last(job))),
+        state => of_state(state).map(|kind| Verdict::new(kind, None, last(job))),
     }
 }
 
@@ -44,13 +44,13 @@ fn last(status: &Status) -> String {
     status.status_events.last().map(|event| event.description.clone()).unwrap_or_default()
 }
 
-fn failed(task: &Status) -> End {
+fn failed(task: &Status) -> Verdict {
     let events = task.status_events.iter().rev();
     let with_code =
         events.clone().find_map(|e| Some((e.task_execution.as_ref()?.exit_code?, &e.description)));
     let Some((code, description)) = with_code else {
         let kind = by_words(&last(task)).unwrap_or(EndKind::Unknown);
-        return End::new(kind, None, &last(task));
+        return Verdict::new(kind, None, last(task));
     };
     let kind = match code {
         50_001 => EndKind::Preempted,
@@ -64,11 +64,11 @@ fn failed(task: &Status) -> End {
         _ => EndKind::TaskFailure,
     };
     let own = (code < NO_CODE).then_some(code);
-    End::new(kind, own, description)
+    Verdict::new(kind, own, description)
 }
 
 /// A task that never ran.
-fn unexecuted(job: &Status) -> End {
+fn unexecuted(job: &Status) -> Verdict {
     let events = job.status_events.iter().rev();
     let telling = events.map(|e| &e.description).find(|text| by_words(text).is_some());
     let text = telling.cloned().unwrap_or_else(|| last(job));
@@ -78,7 +78,7 @@ fn unexecuted(job: &Status) -> End {
         }
         _ => by_words(&text).unwrap_or(EndKind::NeverStarted),
     };
-    End::new(kind, None, &text)
+    Verdict::new(kind, None, text)
 }
 
 /// What Batch's codes and Docker's messages say, where they say something.

@@ -14,7 +14,7 @@ use super::api::{ApiError, Fault};
 use super::ledger::REDELIVERED_WITHIN;
 use super::plan::{JobId, Mark};
 use super::{GcpBatch, end};
-use crate::domain::end::{End, EndKind};
+use crate::domain::end::{EndKind, Verdict};
 use crate::domain::outcome::Placed;
 
 /// How far back jobs may be unfinished: Batch lets none run longer than 14 days.
@@ -306,12 +306,12 @@ impl GcpBatch {
         tasks: usize,
     ) -> Result<BTreeMap<EndKind, (usize, String)>, ApiError> {
         let mut ends: BTreeMap<EndKind, (usize, String)> = BTreeMap::new();
-        let mut note = |end: End, count: usize| {
+        let mut note = |end: Verdict, count: usize| {
             let so_far = ends.entry(end.kind).or_insert_with(|| (0, end.detail));
             so_far.0 += count;
         };
         let Some(job) = self.api.get(parent, id).await? else {
-            note(End::new(EndKind::Deleted, None, "the job is not there any more"), tasks);
+            note(Verdict::new(EndKind::Deleted, None, "the job is not there any more"), tasks);
             return Ok(ends);
         };
         let (mut page, mut told) = (None, 0);

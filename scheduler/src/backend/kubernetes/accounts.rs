@@ -5,12 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as StdMutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 
 use super::KubernetesBackend;
 use super::api::{AccountFacts, ApiError, ClusterApi, EMAIL_ANNOTATION};
+use super::classify::{Verdict, classify};
+use crate::domain::outcome::{Deferral, HoldKind, Scope};
 use crate::domain::workload::Account;
 
 /// Lets Kubernetes accounts act as Google accounts.
@@ -169,6 +172,23 @@ impl Accounts {
             }
         }
     }
+}
+
+/// The account could not be read or made. What every other request would meet stops the backend;
+/// the rest concerns this workload, a moment.
+pub fn account_unread(error: &ApiError) -> Deferral {
+    let soon = Duration::from_secs(5);
+    let (scope, kind, after) = match classify(error) {
+        Verdict::Stop(kind) => (Scope::Backend, kind, soon),
+        Verdict::Throttled(after) => (Scope::Backend, HoldKind::Throttled, after.unwrap_or(soon)),
+        Verdict::Refused(_) if error.status == Some(403) => {
+            (Scope::Workload, HoldKind::Forbidden, Duration::from_secs(60))
+        }
+        Verdict::Refused(_) => (Scope::Workload, HoldKind::AccountRefused, Duration::from_secs(60)),
+        Verdict::Retry(kind) => (Scope::Workload, kind, soon),
+        Verdict::Exists | Verdict::MaybeDone => (Scope::Workload, HoldKind::BackendFailed, soon),
+    };
+    Deferral::new(scope, kind, error, after)
 }
 
 #[cfg(test)]

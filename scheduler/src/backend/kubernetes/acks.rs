@@ -30,6 +30,8 @@ struct Tracked {
     acked: bool,
     deleting: bool,
     ended: Option<Instant>,
+    task: Option<TaskHash>,
+    attempt: Attempt,
 }
 
 /// The Jobs of one scheduler in one namespace.
@@ -37,6 +39,8 @@ struct Tracked {
 pub struct Acks {
     scheduler: String,
     jobs: BTreeMap<String, Tracked>,
+    /// The names of the attempts after the first one, of the few tasks that have some.
+    later: BTreeMap<TaskHash, BTreeMap<Attempt, String>>,
     /// What holds the watermark back: creations not acked, and creates under way.
     holding: BTreeMap<Timestamp, usize>,
     newest: Option<Timestamp>,
@@ -50,6 +54,7 @@ impl Acks {
         Self {
             scheduler: scheduler.to_owned(),
             jobs: BTreeMap::new(),
+            later: BTreeMap::new(),
             holding: BTreeMap::new(),
             newest: None,
             settled: None,
@@ -178,15 +183,40 @@ impl Acks {
         self.settled = self.settled.max(Some(settled));
     }
 
-    /// Up to `most` Jobs (name and uid) to delete: ended `retain` ago or longer, ack known.
-    pub fn due(&self, now: Instant, retain: Duration, most: usize) -> Vec<(String, String)> {
+    /// Up to `most` Jobs (name and uid) to delete: ended `retain` ago or longer, ack known, and
+    /// nothing wanted of them any more.
+    pub fn due(
+        &self,
+        now: Instant,
+        retain: Duration,
+        most: usize,
+        may_go: impl Fn(&str) -> bool,
+    ) -> Vec<(String, String)> {
+        let may_go = |job: &Tracked| {
+            let ended = job.ended.is_some_and(|ended| now >= ended + retain);
+            job.acked && !job.deleting && ended && may_go(&job.uid)
+        };
         self.jobs
             .iter()
-            .filter(|(_, job)| job.acked && !job.deleting)
-            .filter(|(_, job)| job.ended.is_some_and(|ended| now >= ended + retain))
+            .filter(|(_, job)| self.chain(job).is_some_and(|mut chain| chain.all(&may_go)))
             .take(most)
             .map(|(name, job)| (name.clone(), job.uid.clone()))
             .collect()
+    }
+
+    /// The Jobs of a task, if this one is the lowest attempt that is left. A chain goes as a whole,
+    /// the lowest attempt first and each in a look of its own: what is left at a crash must never
+    /// look like a failure that was not followed by an attempt.
+    fn chain<'a>(&'a self, job: &'a Tracked) -> Option<impl Iterator<Item = &'a Tracked>> {
+        let later = job.task.and_then(|task| self.later.get(&task));
+        let first =
+            |task: &TaskHash| self.jobs.contains_key(JobName::of(task, Attempt::FIRST).as_str());
+        let lowest = later.and_then(|later| later.keys().next()).copied();
+        let is_lowest = job.attempt == Attempt::FIRST
+            || lowest == Some(job.attempt) && !job.task.as_ref().is_some_and(first);
+        let others = later.into_iter().flatten().filter_map(|(_, name)| self.jobs.get(name));
+        let others = others.filter(|other| other.attempt != job.attempt);
+        is_lowest.then(|| std::iter::once(job).chain(others))
     }
 
     fn track(
@@ -206,7 +236,16 @@ impl Acks {
             self.forget(&facts.name);
         }
         if !self.jobs.contains_key(&facts.name) {
+            let attempt = facts.story.as_ref().and_then(|story| story.attempt);
+            let attempt = attempt.unwrap_or(Attempt::FIRST);
+            // It is the first attempt that the message's ack is owed to.
+            let acked = acked || attempt != Attempt::FIRST;
+            if let Some(task) = facts.task.filter(|_| attempt != Attempt::FIRST) {
+                self.later.entry(task).or_default().insert(attempt, facts.name.clone());
+            }
             let job = Tracked {
+                task: facts.task,
+                attempt,
                 uid: facts.uid.clone(),
                 created: facts.created,
                 moment,
@@ -234,107 +273,20 @@ impl Acks {
     }
 
     fn forget(&mut self, name: &str) {
-        if let Some(job) = self.jobs.remove(name)
-            && !job.acked
+        let Some(job) = self.jobs.remove(name) else { return };
+        if let Some(task) = job.task
+            && let Some(later) = self.later.get_mut(&task)
         {
+            later.remove(&job.attempt);
+            if later.is_empty() {
+                self.later.remove(&task);
+            }
+        }
+        if !job.acked {
             self.let_go(job.created);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::api::Progress;
-    use super::*;
-    use crate::domain::name::Subject;
-
-    fn hash(n: u32) -> TaskHash {
-        TaskHash::of(&"fuzz".into(), &"j".into(), &Subject::Message(n.to_string()))
-    }
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(1_800_000_000 + second).expect("a date")
-    }
-
-    fn job(n: u32, created: i64, finished: bool) -> JobFacts {
-        JobFacts {
-            name: JobName::of(&hash(n), Attempt::FIRST).to_string(),
-            uid: format!("uid-{n}"),
-            resource_version: "1".into(),
-            created: at(created),
-            deleting: false,
-            farm: true,
-            task: Some(hash(n)),
-            scheduler: Some("s".into()),
-            progress: Progress { finished, ..Progress::default() },
-        }
-    }
-
-    fn due(acks: &Acks, now: Instant) -> usize {
-        acks.due(now, Duration::from_secs(600), 100).len()
-    }
-
-    #[test]
-    fn a_finished_job_goes_ten_minutes_after_its_end_once_its_ack_is_known() {
-        let start = Instant::now();
-        let mut acks = Acks::new("s");
-        acks.listed(Moment(0), &[], start, Moment(1));
-        acks.placed(&job(1, 0, false), start, Moment(2));
-        acks.seen(&job(1, 0, true), start, Moment(3));
-        let later = start + Duration::from_secs(600);
-        assert_eq!(due(&acks, later), 0, "its ack is not known");
-        acks.acked(&[hash(1)]);
-        assert_eq!(due(&acks, later - Duration::from_secs(1)), 0);
-        assert_eq!(due(&acks, later), 1);
-    }
-
-    #[test]
-    fn after_a_restart_the_watermark_tells_whose_ack_is_known() {
-        let start = Instant::now();
-        let mut acks = Acks::new("s");
-        acks.resume(Some(at(50)));
-        let theirs = JobFacts { scheduler: Some("other".into()), ..job(3, 0, true) };
-        let jobs = [job(1, 49, true), job(2, 50, true), theirs];
-        acks.listed(Moment(0), &jobs, start, Moment(1));
-        let due = acks.due(start + Duration::from_secs(600), Duration::from_secs(600), 100);
-        assert_eq!(due.into_iter().map(|(_, uid)| uid).collect::<Vec<_>>(), ["uid-1"]);
-        // Found late, below the watermark: nobody has said that it was acked.
-        acks.seen(&job(4, 10, true), start, Moment(2));
-        assert_eq!(self::due(&acks, start + Duration::from_secs(600)), 1);
-    }
-
-    #[test]
-    fn the_watermark_stands_before_the_oldest_unacked_job_and_the_creates_under_way() {
-        let now = Instant::now();
-        let mut acks = Acks::new("s");
-        acks.placed(&job(1, 100, false), now, Moment(1));
-        assert_eq!(acks.watermark(), None, "not listed yet");
-        acks.listed(Moment(0), &[job(1, 100, false)], now, Moment(2));
-        acks.placed(&job(2, 130, false), now, Moment(3));
-        assert_eq!(acks.watermark(), Some(at(100)));
-        acks.acked(&[hash(1)]);
-        let floor = acks.create_begins();
-        assert_eq!(floor, at(120));
-        acks.placed(&job(3, 200, false), now, Moment(4));
-        acks.acked(&[hash(2), hash(3)]);
-        assert_eq!(acks.watermark(), Some(at(120)));
-        acks.create_ended(floor);
-        assert_eq!(acks.watermark(), Some(at(190)));
-        acks.stored(at(190));
-        assert_eq!(acks.watermark(), None, "it would not move");
-    }
-
-    #[test]
-    fn a_job_that_vanished_holds_nothing_and_one_confirmed_during_the_list_stays() {
-        let now = Instant::now();
-        let mut acks = Acks::new("s");
-        acks.placed(&job(1, 100, false), now, Moment(1));
-        acks.placed(&job(2, 150, false), now, Moment(5));
-        acks.listed(Moment(3), &[], now, Moment(6));
-        assert!(!acks.knows(&job(1, 0, false).name) && acks.knows(&job(2, 0, false).name));
-        acks.gone(&job(2, 0, false).name, "another uid");
-        assert!(acks.knows(&job(2, 0, false).name));
-        acks.gone(&job(2, 0, false).name, "uid-2");
-        assert_eq!(acks.watermark(), Some(at(140)));
-    }
-}
+mod tests;

@@ -12,6 +12,8 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 
+use super::facts::{JobStory, Said, WorkPod};
+use crate::domain::log_tail::LogTail;
 use crate::domain::name::TaskHash;
 use crate::domain::redact::redact;
 
@@ -43,6 +45,8 @@ pub struct JobFacts {
     pub scheduler: Option<String>,
     /// How far it is. All false in an answer that has metadata only.
     pub progress: Progress,
+    /// What it says of its work; `None` for a Job that no scheduler of ours made.
+    pub story: Option<Box<JobStory>>,
 }
 
 /// How far a Job is. Each only ever turns true while one pod is all that a Job makes.
@@ -93,6 +97,13 @@ pub struct OwnerJob {
     pub name: String,
     /// Its uid.
     pub uid: String,
+}
+
+/// What is kept of an event.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EventFacts {
+    /// Its reason, such as `FailedCreate`, and its message.
+    pub said: Said,
 }
 
 /// What is kept of a ServiceAccount.
@@ -239,6 +250,8 @@ pub trait ClusterApi: Send + Sync {
     async fn create_job(&self, name: &str, body: Vec<u8>) -> Result<JobFacts, ApiError>;
     /// Reads a Job from the quorum; `None` when there is none.
     async fn get_job(&self, name: &str) -> Result<Option<JobFacts>, ApiError>;
+    /// Reads a whole Job from the quorum, for making it again; `None` when there is none.
+    async fn read_job(&self, name: &str) -> Result<Option<serde_json::Value>, ApiError>;
     /// Deletes a Job and, in the background, its pods, provided that it still is the one of `uid`.
     async fn delete_job(&self, name: &str, uid: &str) -> Result<(), ApiError>;
     /// A page of all Jobs of the namespace, from the quorum, all pages of one moment.
@@ -249,6 +262,21 @@ pub trait ClusterApi: Send + Sync {
     async fn list_pending_pods(&self, next: Option<&str>) -> Result<Page<PodFacts>, ApiError>;
     /// Watches pods in phase Pending: one that leaves the phase is `Deleted`.
     async fn watch_pending_pods(&self, from: &str) -> Result<Watch<PodFacts>, ApiError>;
+    /// A page of the pods, in any phase, that schedulers made, as [`list_jobs`](Self::list_jobs).
+    async fn list_work_pods(&self, next: Option<&str>) -> Result<Page<WorkPod>, ApiError>;
+    /// Watches those pods.
+    async fn watch_work_pods(&self, from: &str) -> Result<Watch<WorkPod>, ApiError>;
+    /// The pods of the Job of this uid, from the quorum.
+    async fn list_pods_of(&self, uid: &str) -> Result<Vec<WorkPod>, ApiError>;
+    /// Reads the end of a container's log; `previous`: of the run before its last restart.
+    async fn pod_log(
+        &self,
+        pod: &str,
+        container: &str,
+        previous: bool,
+    ) -> Result<LogTail, ApiError>;
+    /// Reads the events about the object of this uid.
+    async fn list_events(&self, uid: &str) -> Result<Vec<EventFacts>, ApiError>;
     /// Reads a ServiceAccount.
     async fn get_account(&self, name: &str) -> Result<Option<AccountFacts>, ApiError>;
     /// Creates a ServiceAccount annotated with `email`.

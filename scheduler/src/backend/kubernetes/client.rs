@@ -4,29 +4,30 @@
 //! whether and when to try again is the caller's to decide, who must see every answer. The
 //! client given must not retry by itself.
 
-use std::error::Error as _;
+mod answers;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
-use http::{HeaderMap, Method, Request, header};
+use http::{Method, Request, header};
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use kube::client::Body;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::timeout;
 
+use self::answers::{lines, retry_after, transport};
 use super::api::{
-    AccountFacts, ApiError, ClusterApi, ConfigMapFacts, EMAIL_ANNOTATION, JobFacts, LeaseFacts,
-    Page, PodFacts, Sent, Watch,
+    AccountFacts, ApiError, ClusterApi, ConfigMapFacts, EMAIL_ANNOTATION, EventFacts, JobFacts,
+    LeaseFacts, Page, PodFacts, Watch,
 };
 use super::calls::{Calls, Verb};
-use super::classify::UNAUTHENTICATED;
+use super::facts::WorkPod;
 use super::leader::DURATION;
-use super::wire::{self, Facts};
-use crate::domain::causes::with_causes;
-use crate::gcp::tokens::TokenError;
+use super::wire::{self, Facts, Whole};
+use crate::domain::log_tail::{LogTail, TAIL_BYTES, TailBuffer};
 
 pub(super) const JSON: &str = "application/json";
 /// Metadata only: half the bytes of a Job.
@@ -39,6 +40,14 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// When the server ends a watch, in seconds; less than the five minutes after which many load
 /// balancers would cut it.
 const WATCH_SECONDS: u32 = 290;
+/// A log is text.
+const ANY: &str = "*/*";
+/// So many lines hold 64 KiB, however short they are.
+const LOG_LINES: usize = TAIL_BYTES;
+/// How long the reading of one log may take.
+const LOG_TIMEOUT: Duration = Duration::from_secs(20);
+/// The pods of Jobs that schedulers made; the namespace is one scheduler's alone.
+const OURS: &str = "labelSelector=katabatch.dev%2Fscheduler";
 const PENDING: &str = "fieldSelector=status.phase%3DPending";
 
 /// One namespace of an API server.
@@ -183,6 +192,19 @@ impl KubeApi {
         Ok(lines(answer.body).map(|line| line.and_then(|line| wire::event(&line))).boxed())
     }
 
+    /// Reads a log to its end, of which alone is kept what counts.
+    async fn tail(&self, path: &str) -> Result<LogTail, ApiError> {
+        let mut body = self.send(Method::GET, path, ANY, None).await?.body;
+        let mut tail = TailBuffer::default();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| ApiError::lost(&error.to_string()))?;
+            if let Some(data) = frame.data_ref() {
+                tail.push(data);
+            }
+        }
+        Ok(tail.finish())
+    }
+
     /// Creates an object among `all` of its kind, or replaces the one of this version.
     async fn put<T: Facts>(
         &self,
@@ -226,6 +248,10 @@ impl ClusterApi for KubeApi {
         self.get(&format!("{}/{name}", self.jobs()), JSON).await
     }
 
+    async fn read_job(&self, name: &str) -> Result<Option<serde_json::Value>, ApiError> {
+        self.get::<Whole>(&format!("{}/{name}", self.jobs()), JSON).await.map(|job| Some(job?.0))
+    }
+
     async fn delete_job(&self, name: &str, uid: &str) -> Result<(), ApiError> {
         let body = serde_json::json!({
             "apiVersion": "v1",
@@ -251,6 +277,44 @@ impl ClusterApi for KubeApi {
 
     async fn watch_pending_pods(&self, from: &str) -> Result<Watch<PodFacts>, ApiError> {
         self.watch(&self.core("pods"), META, PENDING, from).await
+    }
+
+    async fn list_work_pods(&self, next: Option<&str>) -> Result<Page<WorkPod>, ApiError> {
+        self.list(&self.core("pods"), JSON, OURS, next).await
+    }
+
+    async fn watch_work_pods(&self, from: &str) -> Result<Watch<WorkPod>, ApiError> {
+        self.watch(&self.core("pods"), JSON, OURS, from).await
+    }
+
+    async fn list_pods_of(&self, uid: &str) -> Result<Vec<WorkPod>, ApiError> {
+        let selector = format!("labelSelector=batch.kubernetes.io/controller-uid%3D{uid}");
+        // A Job of ours has few pods, ever.
+        Ok(self.list(&self.core("pods"), JSON, &selector, None).await?.items)
+    }
+
+    async fn pod_log(
+        &self,
+        pod: &str,
+        container: &str,
+        previous: bool,
+    ) -> Result<LogTail, ApiError> {
+        let mut path = format!("{}/{pod}/log?tailLines={LOG_LINES}", self.core("pods"));
+        if !container.is_empty() {
+            path.push_str("&container=");
+            path.extend(utf8_percent_encode(container, NON_ALPHANUMERIC));
+        }
+        if previous {
+            path.push_str("&previous=true");
+        }
+        let late = |_| ApiError::lost(&format!("the log did not end within {LOG_TIMEOUT:?}"));
+        timeout(LOG_TIMEOUT, self.tail(&path)).await.map_err(late)?
+    }
+
+    async fn list_events(&self, uid: &str) -> Result<Vec<EventFacts>, ApiError> {
+        let about = format!("fieldSelector=involvedObject.uid%3D{uid}");
+        let page: Page<EventFacts> = self.list(&self.core("events"), JSON, &about, None).await?;
+        Ok(page.items)
     }
 
     async fn get_account(&self, name: &str) -> Result<Option<AccountFacts>, ApiError> {
@@ -311,84 +375,5 @@ impl ClusterApi for KubeApi {
             },
         });
         self.put(&self.leases(), name, &facts.resource_version, object).await
-    }
-}
-
-/// The lines of a watch as they come. What is left without an end of line was cut off.
-fn lines(body: Body) -> futures::stream::BoxStream<'static, Result<Vec<u8>, ApiError>> {
-    let begin = (body, Vec::new(), false);
-    futures::stream::unfold(begin, |(mut body, mut rest, ended)| async move {
-        if ended {
-            return None;
-        }
-        loop {
-            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                let after = rest.split_off(end + 1);
-                let line = std::mem::replace(&mut rest, after);
-                return Some((Ok(line), (body, rest, false)));
-            }
-            match body.frame().await {
-                None => return None,
-                Some(Err(error)) => {
-                    let error = ApiError::lost(&error.to_string());
-                    return Some((Err(error), (body, rest, true)));
-                }
-                Some(Ok(frame)) => {
-                    if let Some(data) = frame.data_ref() {
-                        rest.extend_from_slice(data);
-                    }
-                }
-            }
-        }
-    })
-    .boxed()
-}
-
-/// What a transport's error says of the request.
-fn transport(error: &kube::Error) -> ApiError {
-    let text = with_causes(error);
-    let mut source = error.source();
-    let (mut unconnected, mut without_token) = (false, matches!(error, kube::Error::Auth(_)));
-    while let Some(inner) = source {
-        let client = inner.downcast_ref::<hyper_util::client::legacy::Error>();
-        unconnected |= client.is_some_and(hyper_util::client::legacy::Error::is_connect);
-        without_token |= inner.is::<TokenError>();
-        source = inner.source();
-    }
-    if without_token {
-        return ApiError { reason: UNAUTHENTICATED.to_owned(), ..ApiError::unsent(&text) };
-    }
-    let error = ApiError::lost(&text);
-    ApiError { sent: if unconnected { Sent::Never } else { Sent::Maybe }, ..error }
-}
-
-/// `Retry-After`, in seconds or as a date, which is compared with the server's own (RFC 9110,
-/// section 10.2.3).
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date = |text: &str| jiff::fmt::rfc2822::parse(text).ok();
-    let then = date(text)?;
-    let now = date(headers.get(header::DATE)?.to_str().ok()?)?;
-    Duration::try_from(then.duration_since(&now)).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wish_to_wait_is_read_in_seconds_and_as_a_date() {
-        let with = |wish: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert("retry-after", wish.parse().expect("a header"));
-            headers.insert("date", "Mon, 30 Nov 2026 10:00:00 GMT".parse().expect("a header"));
-            retry_after(&headers)
-        };
-        assert_eq!(with("7"), Some(Duration::from_secs(7)));
-        assert_eq!(with("Mon, 30 Nov 2026 10:00:07 GMT"), Some(Duration::from_secs(7)));
-        assert_eq!(with("soon"), None);
     }
 }

@@ -8,26 +8,29 @@
 mod faults;
 mod lifecycle;
 mod pages;
+mod watching;
+mod work_pods;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::StreamExt as _;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::sleep;
 
 pub use self::faults::{Fault, Verb};
 use self::pages::page_of;
+pub use self::work_pods::story;
 use super::api::{
-    AccountFacts, ApiError, ClusterApi, ConfigMapFacts, JobFacts, LeaseFacts, Page, PodFacts,
-    Watch, WatchEvent,
+    AccountFacts, ApiError, ClusterApi, ConfigMapFacts, EventFacts, JobFacts, LeaseFacts, Page,
+    PodFacts, Watch, WatchEvent,
 };
+use super::facts::WorkPod;
 use super::wire;
 use crate::clock::Clock;
+use crate::domain::log_tail::LogTail;
 
 /// What happened to a kind of object, for watches: versions and events.
 type History<T> = Vec<(u64, WatchEvent<T>)>;
@@ -37,11 +40,16 @@ struct State {
     version: u64,
     uids: u64,
     jobs: BTreeMap<String, JobFacts>,
+    bodies: BTreeMap<String, serde_json::Value>,
     pods: BTreeMap<String, PodFacts>,
     accounts: BTreeMap<String, AccountFacts>,
     config_maps: BTreeMap<String, ConfigMapFacts>,
     leases: BTreeMap<String, LeaseFacts>,
+    work_pods: BTreeMap<String, WorkPod>,
+    logs: BTreeMap<String, LogTail>,
+    events: BTreeMap<String, Vec<EventFacts>>,
     job_history: History<JobFacts>,
+    work_history: History<WorkPod>,
     pod_history: History<PodFacts>,
     /// Watches from an older version get a 410.
     compacted: u64,
@@ -50,6 +58,7 @@ struct State {
     muted: bool,
     job_pages: BTreeMap<String, Page<JobFacts>>,
     pod_pages: BTreeMap<String, Page<PodFacts>>,
+    work_pages: BTreeMap<String, Page<WorkPod>>,
     page_size: usize,
     script: BTreeMap<Verb, VecDeque<Fault>>,
     standing: BTreeMap<Verb, Fault>,
@@ -128,6 +137,7 @@ impl FakeCluster {
         let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
         body["metadata"]["creationTimestamp"] = second.to_string().into();
         let job: JobFacts = wire::object(400, body.to_string().as_bytes())?;
+        state.bodies.insert(name.clone(), body);
         *state.made.entry(name).or_default() += 1;
         let job = state.put_job(job);
         state.most_pending = state.most_pending.max(state.pending());
@@ -162,9 +172,11 @@ impl State {
 
     fn take_job(&mut self, name: &str) -> Option<JobFacts> {
         let job = self.jobs.remove(name)?;
+        self.bodies.remove(name);
         let job = JobFacts { resource_version: self.bump(), ..job };
         self.job_history.push((self.version, WatchEvent::Deleted(job.clone())));
         self.take_pods_of(name);
+        self.take_work_pod(name);
         Some(job)
     }
 
@@ -191,60 +203,6 @@ impl State {
     }
 }
 
-/// How often a quiet watch gets a bookmark.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-
-impl FakeCluster {
-    fn watch_from<T: Clone + Send + 'static>(
-        &self,
-        from: &str,
-        history: fn(&State) -> &History<T>,
-    ) -> Watch<T> {
-        let cluster = self.clone();
-        let at: u64 = from.parse().unwrap_or_default();
-        let cuts = self.lock().cuts;
-        let begin = (cluster, at, false);
-        futures::stream::unfold(begin, move |(cluster, at, ended)| async move {
-            if ended {
-                return None;
-            }
-            let mut changed = cluster.changed.subscribe();
-            let mut quiet_until = Instant::now() + BOOKMARK_EVERY;
-            loop {
-                let muted = {
-                    let state = cluster.lock();
-                    if state.cuts > cuts {
-                        return None;
-                    }
-                    let events = history(&state);
-                    if !state.muted && at < state.compacted {
-                        let gone = ApiError::answered(410, "Expired", "too old resource version");
-                        drop(state);
-                        return Some((Err(gone), (cluster, at, true)));
-                    }
-                    let next = events.get(events.partition_point(|(version, _)| *version <= at));
-                    if let (false, Some((version, event))) = (state.muted, next) {
-                        let (version, event) = (*version, event.clone());
-                        drop(state);
-                        return Some((Ok(event), (cluster, version, false)));
-                    }
-                    state.muted
-                };
-                if timeout_at(quiet_until, changed.changed()).await.is_ok() {
-                    continue;
-                }
-                quiet_until += BOOKMARK_EVERY;
-                if !muted {
-                    let version = cluster.lock().version;
-                    let bookmark = WatchEvent::Bookmark(version.to_string());
-                    return Some((Ok(bookmark), (cluster, at, false)));
-                }
-            }
-        })
-        .boxed()
-    }
-}
-
 #[async_trait]
 impl ClusterApi for FakeCluster {
     async fn create_job(&self, _name: &str, body: Vec<u8>) -> Result<JobFacts, ApiError> {
@@ -262,6 +220,10 @@ impl ClusterApi for FakeCluster {
 
     async fn get_job(&self, name: &str) -> Result<Option<JobFacts>, ApiError> {
         self.call(Verb::GetJob, |state| Ok(state.jobs.get(name).cloned())).await
+    }
+
+    async fn read_job(&self, name: &str) -> Result<Option<serde_json::Value>, ApiError> {
+        self.call(Verb::ReadJob, |state| Ok(state.bodies.get(name).cloned())).await
     }
 
     async fn delete_job(&self, name: &str, uid: &str) -> Result<(), ApiError> {
@@ -297,6 +259,41 @@ impl ClusterApi for FakeCluster {
     async fn watch_pending_pods(&self, from: &str) -> Result<Watch<PodFacts>, ApiError> {
         self.call(Verb::WatchPods, |_| Ok(())).await?;
         Ok(self.watch_from(from, |state| &state.pod_history))
+    }
+
+    async fn list_work_pods(&self, next: Option<&str>) -> Result<Page<WorkPod>, ApiError> {
+        self.call(Verb::ListWorkPods, |state| {
+            let pods = state.work_pods.values().cloned();
+            page_of(&mut state.work_pages, pods, state.page_size, state.version, next)
+        })
+        .await
+    }
+
+    async fn watch_work_pods(&self, from: &str) -> Result<Watch<WorkPod>, ApiError> {
+        self.call(Verb::WatchWorkPods, |_| Ok(())).await?;
+        Ok(self.watch_from(from, |state| &state.work_history))
+    }
+
+    async fn list_pods_of(&self, uid: &str) -> Result<Vec<WorkPod>, ApiError> {
+        self.call(Verb::ListPodsOf, |state| {
+            let of = |pod: &&WorkPod| pod.job.as_ref().is_some_and(|owner| owner.uid == uid);
+            Ok(state.work_pods.values().filter(of).cloned().collect())
+        })
+        .await
+    }
+
+    async fn pod_log(&self, pod: &str, _: &str, _: bool) -> Result<LogTail, ApiError> {
+        self.call(Verb::PodLog, |state| {
+            let there = state.work_pods.values().any(|found| found.name == pod);
+            let log = there.then(|| state.logs.get(pod).cloned().unwrap_or(LogTail::Nothing));
+            log.ok_or_else(|| not_found("pods", pod))
+        })
+        .await
+    }
+
+    async fn list_events(&self, uid: &str) -> Result<Vec<EventFacts>, ApiError> {
+        let read = |state: &mut State| Ok(state.events.get(uid).cloned().unwrap_or_default());
+        self.call(Verb::ListEvents, read).await
     }
 
     async fn get_account(&self, name: &str) -> Result<Option<AccountFacts>, ApiError> {

@@ -11,6 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::acks::Acks;
 use super::api::{ApiError, ClusterApi, ConfigMapFacts};
 use super::leader::Leader;
+use super::observe::Observe;
 use crate::clock::Clock;
 use crate::leadership::Leadership as _;
 
@@ -48,6 +49,7 @@ pub struct Janitor {
     clock: Arc<dyn Clock>,
     acks: SharedAcks,
     leader: Arc<Leader>,
+    observe: Arc<Observe>,
     config_map: String,
     retain: Duration,
 }
@@ -59,10 +61,12 @@ impl Janitor {
         clock: Arc<dyn Clock>,
         acks: SharedAcks,
         leader: Arc<Leader>,
+        observe: Arc<Observe>,
         scheduler: &str,
         retain: Duration,
     ) -> Self {
-        Self { api, clock, acks, leader, config_map: format!("katabatch-{scheduler}"), retain }
+        let config_map = format!("katabatch-{scheduler}");
+        Self { api, clock, acks, leader, observe, config_map, retain }
     }
 
     /// Reads the stored watermark; before the first list.
@@ -105,7 +109,8 @@ impl Janitor {
 
     /// Deletes what is due, up to a batch; how many are gone. The first failure ends it.
     async fn sweep(&self) -> usize {
-        let due = self.acks.lock().due(self.clock.mono(), self.retain, BATCH);
+        let may_go = |uid: &str| self.observe.may_go(uid);
+        let due = self.acks.lock().due(self.clock.mono(), self.retain, BATCH, may_go);
         let mut answers = futures::stream::iter(due)
             .map(|(name, uid)| async move {
                 let answer = self.api.delete_job(&name, &uid).await;

@@ -149,6 +149,7 @@ impl Model {
             task: None,
             scheduler: None,
             progress: Progress::default(),
+            story: None,
         };
         self.jobs.insert(name, Truth { facts: facts.clone(), pod: Pod::None });
         self.job_news.push_back((true, facts.clone()));

@@ -24,6 +24,8 @@ pub const PERMISSIONS: &[(&str, &str, &str)] = &[
     ("watch", "batch", "jobs"),
     ("list", "", "pods"),
     ("watch", "", "pods"),
+    ("get", "", "pods/log"),
+    ("list", "", "events"),
     ("create", "", "serviceaccounts"),
     ("get", "", "serviceaccounts"),
     ("create", "", "configmaps"),
@@ -98,11 +100,13 @@ impl Preflight {
     pub async fn missing_permissions(&self) -> Answer<Vec<String>> {
         let api: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
         let reviews = PERMISSIONS.iter().map(|(verb, group, resource)| {
+            let (whole, part) = resource.split_once('/').unwrap_or((resource, ""));
             let attributes = ResourceAttributes {
                 namespace: Some(self.namespace.clone()),
                 verb: Some((*verb).to_owned()),
                 group: Some((*group).to_owned()),
-                resource: Some((*resource).to_owned()),
+                resource: Some(whole.to_owned()),
+                subresource: (!part.is_empty()).then(|| part.to_owned()),
                 ..ResourceAttributes::default()
             };
             let spec = SelfSubjectAccessReviewSpec {

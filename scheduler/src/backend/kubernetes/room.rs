@@ -67,6 +67,13 @@ impl Rooms {
         let _ = self.jobs_known.subscribe().wait_for(|known| *known).await;
     }
 
+    /// Waits until the room is known.
+    pub async fn known(&self) {
+        let mut room = self.subscribe();
+        // As above.
+        let _ = room.wait_for(|room| matches!(room, Room::Known(_))).await;
+    }
+
     /// Takes room for one Job.
     ///
     /// # Errors

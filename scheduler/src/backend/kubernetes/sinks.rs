@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::api::{JobFacts, PodFacts, WatchEvent};
 use super::janitor::SharedAcks;
 use super::ledger::Moment;
+use super::observe::Observe;
 use super::room::Rooms;
 use super::watch::Sink;
 use crate::clock::Clock;
@@ -15,6 +16,8 @@ pub struct JobSink {
     pub rooms: Arc<Rooms>,
     /// The acks.
     pub acks: SharedAcks,
+    /// How they end.
+    pub observe: Arc<Observe>,
     /// The time, which counts from an end as it is seen.
     pub clock: Arc<dyn Clock>,
 }
@@ -35,6 +38,7 @@ impl Sink<JobFacts> for JobSink {
         let moment = self.rooms.with(|ledger| ledger.moment());
         self.acks.lock().listed(began, jobs, self.clock.mono(), moment);
         self.rooms.with(|ledger| ledger.jobs_listed(began, jobs));
+        self.observe.jobs_listed(began, jobs, moment);
     }
 
     fn event(&self, event: &WatchEvent<JobFacts>) {
@@ -45,9 +49,14 @@ impl Sink<JobFacts> for JobSink {
                     ledger.moment()
                 });
                 self.acks.lock().seen(job, self.clock.mono(), moment);
+                self.observe.job_seen(job, moment);
             }
             WatchEvent::Deleted(job) => {
-                self.rooms.with(|ledger| ledger.job_deleted(job));
+                let moment = self.rooms.with(|ledger| {
+                    ledger.job_deleted(job);
+                    ledger.moment()
+                });
+                self.observe.job_gone(job, moment);
                 self.acks.lock().gone(&job.name, &job.uid);
             }
             WatchEvent::Bookmark(_) => {}

@@ -15,6 +15,7 @@ use super::classify::{Verdict, classify};
 use super::janitor::SharedAcks;
 use super::leader::Leader;
 use super::ledger::Full;
+use super::observe::Observe;
 use super::room::{Flight, Rooms};
 use super::settle::UNSEEN;
 use super::slots::{Slot, Slots};
@@ -53,6 +54,8 @@ pub struct Submitter {
     pub leader: Arc<Leader>,
     /// The Jobs whose acks are awaited.
     pub acks: SharedAcks,
+    /// How they end.
+    pub observe: Arc<Observe>,
     /// How long a POST may take; the API calls themselves hold it.
     pub request_timeout: Duration,
 }
@@ -128,6 +131,7 @@ impl Submitter {
     fn place(&self, facts: &JobFacts) {
         let moment = self.rooms.with(|ledger| ledger.moment());
         self.acks.lock().placed(facts, self.clock.mono(), moment);
+        self.observe.job_seen(facts, moment);
     }
 
     async fn steps(&self, name: &str, hash: TaskHash, body: impl FnOnce() -> Vec<u8>) -> Step {

@@ -5,6 +5,7 @@
 //! before: it takes the Lease, waits for what was sent last and lists, exactly as a new process
 //! would. Losing the home Lease ends the process; that is [`leader`](super::leader)'s to say.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -14,13 +15,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::api::ClusterApi;
 use super::{Fatal, Grants, KubernetesBackend, Settings};
-use crate::backend::Backend;
+use crate::backend::{Backend, EndObserver, Retries};
 use crate::clock::Clock;
 use crate::domain::name::{BackendName, TaskHash};
 use crate::domain::outcome::{Deferral, Outcome};
 use crate::domain::room::Room;
-use crate::domain::task::Task;
+use crate::domain::task::{Task, WorkloadKey};
 use crate::domain::workload::Workload;
+use crate::domain::workload_now::WorkloadNow;
 use crate::records::Records;
 
 /// The pause before the next term.
@@ -34,6 +36,8 @@ pub struct Successive {
     settings: Settings,
     current: Mutex<Arc<KubernetesBackend>>,
     grants: OnceLock<Arc<dyn Grants>>,
+    listener: OnceLock<Arc<dyn EndObserver>>,
+    retries: OnceLock<Arc<dyn Retries>>,
     pending_limit: Mutex<usize>,
     room: watch::Sender<Room>,
 }
@@ -52,6 +56,8 @@ impl Successive {
             settings,
             current: Mutex::new(first),
             grants: OnceLock::new(),
+            listener: OnceLock::new(),
+            retries: OnceLock::new(),
             room,
         })
     }
@@ -73,6 +79,27 @@ impl Successive {
         self.current().grant_by(Arc::clone(&grants));
         // Only one is ever given.
         let _ = self.grants.set(grants);
+    }
+
+    /// As [`KubernetesBackend::tell_ends`], for this term and those that follow; before
+    /// [`run`](Self::run).
+    pub fn tell_ends(&self, listener: Arc<dyn EndObserver>) {
+        self.current().tell_ends(Arc::clone(&listener));
+        // Only one is ever given.
+        let _ = self.listener.set(listener);
+    }
+
+    /// As [`KubernetesBackend::retry_by`], for this term and those that follow; before
+    /// [`run`](Self::run).
+    pub fn retry_by(&self, retries: Arc<dyn Retries>) {
+        self.current().retry_by(Arc::clone(&retries));
+        // Only one is ever given.
+        let _ = self.retries.set(retries);
+    }
+
+    /// As [`KubernetesBackend::now`], of this term.
+    pub fn now(&self) -> BTreeMap<WorkloadKey, WorkloadNow> {
+        self.current().now()
     }
 
     /// The records of the scheduler, if this is the home namespace.
@@ -121,6 +148,12 @@ impl Successive {
         if let Some(grants) = self.grants.get() {
             next.grant_by(Arc::clone(grants));
         }
+        if let Some(listener) = self.listener.get() {
+            next.tell_ends(Arc::clone(listener));
+        }
+        if let Some(retries) = self.retries.get() {
+            next.retry_by(Arc::clone(retries));
+        }
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = next;
     }
 
@@ -160,6 +193,10 @@ impl Backend for Successive {
 
     fn knows(&self, task: &Task) -> Option<bool> {
         self.current().knows(task)
+    }
+
+    fn binds(&self, task: &Task) -> bool {
+        self.current().binds(task)
     }
 
     async fn clear(&self) -> Result<usize, Deferral> {

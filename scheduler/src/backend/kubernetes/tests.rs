@@ -4,10 +4,12 @@
 mod accounts;
 mod client;
 mod creating;
+mod ends;
 mod leader;
 mod lifecycle;
 mod limits;
 mod records;
+mod retries;
 mod tokens;
 
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::api::ApiError;
 use super::fake::FakeCluster;
 use super::{Fatal, KubernetesBackend, Settings};
-use crate::backend::Backend as _;
+use crate::backend::{Backend as _, EndObserver};
 use crate::clock::PacedClock;
 use crate::domain::input_url::InputUrl;
 use crate::domain::outcome::{Deferral, HoldKind, Outcome, Placed, Scope};
@@ -69,12 +71,35 @@ fn settings() -> Settings {
 impl Farm {
     /// A scheduler that has just begun.
     fn begin(cluster: FakeCluster, settings: Settings) -> Self {
+        Self::begin_telling(cluster, settings, None)
+    }
+
+    /// One that tells how Jobs end, if somebody listens.
+    fn begin_telling(
+        cluster: FakeCluster,
+        settings: Settings,
+        listener: Option<Arc<dyn EndObserver>>,
+    ) -> Self {
+        Self::begin_with(cluster, settings, |backend| {
+            if let Some(listener) = listener {
+                backend.tell_ends(listener);
+            }
+        })
+    }
+
+    /// One that is set up further before it runs.
+    fn begin_with(
+        cluster: FakeCluster,
+        settings: Settings,
+        set_up: impl FnOnce(&KubernetesBackend),
+    ) -> Self {
         let epoch: Timestamp = "2026-11-30T10:00:00Z".parse().expect("a date");
         let clock = Arc::new(PacedClock::starting_at(epoch));
         static PROCESSES: AtomicU32 = AtomicU32::new(0);
         let process = PROCESSES.fetch_add(1, Ordering::Relaxed);
         let settings = Settings { identity: format!("process-{process}"), ..settings };
         let backend = KubernetesBackend::new(Arc::new(cluster.clone()), clock, settings);
+        set_up(&backend);
         let stop = CancellationToken::new();
         let running = tokio::spawn({
             let (backend, stop) = (Arc::clone(&backend), stop.clone());

@@ -15,6 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::api::{ApiError, ClusterApi, JobFacts, Page, PodFacts, Watch, WatchEvent};
+use super::facts::WorkPod;
 use super::ledger::Moment;
 
 /// A watch that says nothing for so long, bookmarks included (they come about once a minute), may
@@ -65,6 +66,21 @@ impl Watched for PodFacts {
     }
     async fn watch(api: &dyn ClusterApi, from: &str) -> Result<Watch<Self>, ApiError> {
         api.watch_pending_pods(from).await
+    }
+    fn resource_version(&self) -> &str {
+        &self.resource_version
+    }
+}
+
+#[async_trait]
+impl Watched for WorkPod {
+    const KIND: &'static str = "pods of our Jobs";
+
+    async fn list(api: &dyn ClusterApi, next: Option<&str>) -> Result<Page<Self>, ApiError> {
+        api.list_work_pods(next).await
+    }
+    async fn watch(api: &dyn ClusterApi, from: &str) -> Result<Watch<Self>, ApiError> {
+        api.watch_work_pods(from).await
     }
     fn resource_version(&self) -> &str {
         &self.resource_version

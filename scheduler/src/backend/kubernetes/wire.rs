@@ -1,6 +1,8 @@
 //! The API server's JSON, decoded only as far as it is needed: what is not named here (managed
 //! fields, specs) is skipped as it is read.
 
+mod pods;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -8,10 +10,12 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::api::{
-    AccountFacts, ApiError, ConfigMapFacts, JobFacts, LeaseFacts, OwnerJob, Page, PodFacts,
-    Progress, SelectedJob, WatchEvent,
+    AccountFacts, ApiError, ConfigMapFacts, JobFacts, LeaseFacts, Page, Progress, SelectedJob,
+    WatchEvent,
 };
-use crate::domain::name::TaskHash;
+use super::facts::{JobEnd, JobStory, Said, Text};
+use crate::domain::name::{Attempt, TaskHash};
+use crate::domain::task::WorkloadKey;
 
 /// What the farm's pods carry as `app.kubernetes.io/name`, and ours as `…/managed-by`.
 const KATA_POD: &str = "clusterfuzz-kata-job";
@@ -23,6 +27,8 @@ const MANAGED_BY: &str = "katabatch";
 struct Labels {
     task_name: Option<String>,
     job_name: Option<String>,
+    #[serde(rename = "katabatch.dev/attempt")]
+    attempt: Option<String>,
     #[serde(rename = "app.kubernetes.io/name")]
     name: Option<String>,
     #[serde(rename = "app.kubernetes.io/managed-by")]
@@ -45,6 +51,10 @@ impl Labels {
 struct Annotations {
     #[serde(rename = "katabatch.dev/task")]
     task: Option<String>,
+    #[serde(rename = "katabatch.dev/command")]
+    command: Option<String>,
+    #[serde(rename = "katabatch.dev/job-type")]
+    job_type: Option<String>,
     #[serde(rename = "iam.gke.io/gcp-service-account")]
     email: Option<String>,
 }
@@ -70,15 +80,27 @@ struct Meta {
     owner_references: Option<Vec<Owner>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct Condition {
     r#type: String,
     status: String,
+    reason: Text,
+    message: Text,
+    last_transition_time: Option<Timestamp>,
+}
+
+impl Condition {
+    /// It ends the Job, for good.
+    fn is_final(&self) -> bool {
+        matches!(self.r#type.as_str(), "Complete" | "Failed") && self.status == "True"
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct JobStatus {
+    start_time: Option<Timestamp>,
     active: Option<i64>,
     ready: Option<i64>,
     succeeded: Option<i64>,
@@ -89,14 +111,17 @@ struct JobStatus {
 impl JobStatus {
     fn progress(&self) -> Progress {
         let some = |count: Option<i64>| count.unwrap_or_default() >= 1;
-        let ended = |c: &Condition| {
-            matches!(c.r#type.as_str(), "Complete" | "Failed") && c.status == "True"
-        };
         Progress {
             active: some(self.active),
             started: some(self.ready) || some(self.succeeded) || some(self.failed),
-            finished: self.conditions.iter().flatten().any(ended),
+            finished: self.conditions.iter().flatten().any(Condition::is_final),
         }
+    }
+
+    fn end(&mut self) -> Option<JobEnd> {
+        let found = self.conditions.take().into_iter().flatten().find(Condition::is_final)?;
+        let Condition { r#type, reason, message, last_transition_time: at, .. } = found;
+        Some(JobEnd { complete: r#type == "Complete", said: Said { reason, message }, at })
     }
 }
 
@@ -119,20 +144,41 @@ pub(super) struct WireJob {
 impl Facts for JobFacts {
     type Wire = WireJob;
 
-    fn from_wire(WireJob { metadata, status }: WireJob) -> Option<Self> {
-        let labels = metadata.labels.unwrap_or_default();
-        let task = metadata.annotations.and_then(|annotations| annotations.task);
+    fn from_wire(WireJob { metadata, mut status }: WireJob) -> Option<Self> {
+        let mut labels = metadata.labels.unwrap_or_default();
+        let farm = labels.farm();
+        let annotations = metadata.annotations.unwrap_or_default();
         (!metadata.name.is_empty() && !metadata.uid.is_empty()).then_some(())?;
+        let progress = status.progress();
+        let scheduler = labels.scheduler.take();
+        let task = annotations.task.as_deref().and_then(TaskHash::parse);
+        let story = scheduler.as_ref().map(|_| {
+            // A label that could not hold the name has it in an annotation.
+            let key = annotations
+                .command
+                .or(labels.task_name)
+                .zip(annotations.job_type.or(labels.job_name));
+            Box::new(JobStory {
+                key: key.map(|(command, job_type)| WorkloadKey {
+                    command: command.into(),
+                    job_type: job_type.into(),
+                }),
+                attempt: labels.attempt.and_then(|n| n.parse().ok()).and_then(Attempt::new),
+                started: status.start_time,
+                end: status.end(),
+            })
+        });
         Some(Self {
             name: metadata.name,
             uid: metadata.uid,
             resource_version: metadata.resource_version,
             created: metadata.creation_timestamp?,
             deleting: metadata.deletion_timestamp.is_some(),
-            farm: labels.farm(),
-            task: task.and_then(|text| TaskHash::parse(&text)),
-            scheduler: labels.scheduler,
-            progress: status.progress(),
+            farm,
+            task,
+            scheduler,
+            progress,
+            story,
         })
     }
 }
@@ -153,26 +199,21 @@ impl Facts for SelectedJob {
     }
 }
 
+/// An object as the server sends it, with all that it holds.
+pub(super) struct Whole(pub serde_json::Value);
+
+impl Facts for Whole {
+    type Wire = serde_json::Value;
+
+    fn from_wire(wire: serde_json::Value) -> Option<Self> {
+        Some(Self(wire))
+    }
+}
+
 /// Anything by its metadata.
 #[derive(Debug, Deserialize)]
 pub(super) struct WireMeta {
     metadata: Meta,
-}
-
-impl Facts for PodFacts {
-    type Wire = WireMeta;
-
-    fn from_wire(WireMeta { metadata }: WireMeta) -> Option<Self> {
-        let owner = metadata.owner_references.unwrap_or_default();
-        let job = owner.into_iter().find(|owner| owner.kind == "Job");
-        (!metadata.name.is_empty()).then_some(())?;
-        Some(Self {
-            name: metadata.name,
-            resource_version: metadata.resource_version,
-            farm: metadata.labels.unwrap_or_default().farm(),
-            job: job.map(|Owner { name, uid, .. }| OwnerJob { name, uid }),
-        })
-    }
 }
 
 impl Facts for AccountFacts {

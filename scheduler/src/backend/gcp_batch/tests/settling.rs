@@ -131,6 +131,17 @@ async fn a_plan_for_which_nobody_comes_is_dropped_when_it_cannot_come_to_be() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_open_plan_binds_its_tasks_until_going_on_with_it_settles_them() {
+    let site = Site::new();
+    die(&site, Some(Script::Fails(Fault::Lost)), 3).await;
+    let backend = site.ready().await;
+    let bound = |n| backend.binds(&task(n));
+    assert_eq!([bound(0), bound(2), bound(3)], [true, true, false]);
+    assert_eq!(kinds(&backend.submit(&site.workload, &tasks(0..2)).await), ["Created"]);
+    assert_eq!([bound(0), bound(2)], [false, false], "one is there, the other certainly nowhere");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_task_that_comes_again_long_after_its_plan_is_found_in_its_job() {
     let site = Site::new();
     let backend = site.ready().await;
