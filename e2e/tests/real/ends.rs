@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use katabatch::domain::end::EndKind;
 use katabatch_e2e::Case;
 use katabatch_e2e::eventually::{Seen, eventually};
 use katabatch_e2e::real::{RealNode, images};
@@ -31,7 +32,7 @@ pub async fn the_exit_code_and_the_last_words_arrive(
     ensure!(lines == ["and beyond", "to the end: 1337"], "{log:?}");
     let (_, conditions) = world.ended().await?;
     ensure!(conditions.failed_for() == BACKOFF, "{conditions:?}");
-    Ok(())
+    world.check(EndKind::TaskFailure, Some(3), &["to the end: 1337", "and beyond"]).await
 }
 
 pub async fn too_much_memory_is_told_from_a_failure(case: Case, node: Arc<RealNode>) -> Result<()> {
@@ -43,7 +44,7 @@ pub async fn too_much_memory_is_told_from_a_failure(case: Case, node: Arc<RealNo
     ensure!(log == "filling\n", "{log:?}");
     let (_, conditions) = world.ended().await?;
     ensure!(conditions.failed_for() == BACKOFF, "{conditions:?}");
-    Ok(())
+    world.check(EndKind::OutOfMemory, Some(137), &["filling"]).await
 }
 
 /// Control groups of version 1 kill a process, those of version 2 (as a kubelet sets them) all of the
@@ -64,7 +65,8 @@ pub async fn a_child_killed_for_memory_is_the_tasks_own_matter(
         ensure!(ending.code == 0 && conditions.is_complete(), "{ending:?}, {conditions:?}");
         ensure!(log.contains("it ended with 137"), "{log:?}");
     }
-    Ok(())
+    let words: &[&str] = if ending.code == 0 { &["it ended with 137"] } else { &[] };
+    world.check(EndKind::OutOfMemory, Some(ending.code), words).await
 }
 
 pub async fn a_full_dev_shm_is_seen_inside(case: Case, node: Arc<RealNode>) -> Result<()> {
@@ -75,7 +77,7 @@ pub async fn a_full_dev_shm_is_seen_inside(case: Case, node: Arc<RealNode>) -> R
     ensure!(log.contains("No space left on device"), "{log}");
     let (_, conditions) = world.ended().await?;
     ensure!(conditions.failed_for() == BACKOFF, "{conditions:?}");
-    Ok(())
+    world.check(EndKind::TaskFailure, Some(28), &["No space left on device"]).await
 }
 
 /// Its words are there while its pod is; the pod goes at the deadline.
@@ -91,7 +93,8 @@ pub async fn a_task_over_its_deadline_is_ended(case: Case, node: Arc<RealNode>) 
     .await?;
     let (job, conditions) = world.ended().await?;
     ensure!(conditions.failed_for() == DEADLINE, "{conditions:?}");
-    world.until_without_pod(&job).await
+    world.until_without_pod(&job).await?;
+    world.check(EndKind::Deadline, None, &["begun"]).await
 }
 
 pub async fn an_absent_image_lasts_until_the_deadline(
@@ -105,7 +108,8 @@ pub async fn an_absent_image_lasts_until_the_deadline(
     world.pod("waits for its image", waits).await?;
     let (job, conditions) = world.ended().await?;
     ensure!(conditions.failed_for() == DEADLINE, "{conditions:?}");
-    world.until_without_pod(&job).await
+    world.until_without_pod(&job).await?;
+    world.check(EndKind::ImagePull, None, &[]).await
 }
 
 /// The template's hook wants a shell.
@@ -118,5 +122,5 @@ pub async fn a_hook_that_cannot_run_fails_the_task(case: Case, node: Arc<RealNod
     ensure!(conditions.failed_for() == BACKOFF, "{conditions:?}");
     let events = case.plane.describe(case.namespace.name()).await?;
     ensure!(events.contains("FailedPostStartHook"), "{events}");
-    Ok(())
+    world.check(EndKind::HookFailure, Some(143), &[]).await
 }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use katabatch::domain::end::EndKind;
+use katabatch::domain::log_tail::LogTail;
 use katabatch_e2e::Case;
 use katabatch_e2e::eventually::{Seen, eventually};
 use katabatch_e2e::real::RealNode;
@@ -45,7 +47,11 @@ pub async fn a_killed_kubelet_loses_the_node_and_its_pods(
 
     nodes.delete(node.name(), &DeleteParams::default()).await.context("delete the node")?;
     let (_, conditions) = world.ended_within(2 * SOON).await?;
-    anyhow::ensure!(conditions.failed_for() == Some("BackoffLimitExceeded"), "{conditions:?}");
+    ensure!(conditions.failed_for() == Some("BackoffLimitExceeded"), "{conditions:?}");
+    // Nobody can read what it has said.
+    let end = world.verdict().await?;
+    ensure!(end.kind == EndKind::NodeLost, "{end:?}");
+    ensure!(matches!(end.tail, LogTail::Unavailable(_)), "{end:?}");
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use katabatch::domain::end::EndKind;
 use katabatch_e2e::Case;
 use katabatch_e2e::real::RealNode;
 use serde_json::json;
@@ -46,5 +47,5 @@ pub async fn a_privileged_pod_has_every_capability(case: Case, node: Arc<RealNod
     ensure!(ending.code == SUCCEEDED && log.trim() == expected, "{ending:?}: {log}");
     let (_, conditions) = world.ended().await?;
     ensure!(conditions.is_complete(), "{conditions:?}");
-    Ok(())
+    world.check(EndKind::Succeeded, Some(SUCCEEDED), &[&expected]).await
 }

@@ -3,9 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
+use katabatch::domain::end::EndKind;
+use katabatch::ledger::record::EndRecord;
+use katabatch::why::Answer;
 use katabatch_e2e::Case;
 use katabatch_e2e::eventually::{Seen, eventually};
 use katabatch_e2e::farm::{JOB_TYPE, Plan, input, message};
@@ -60,7 +63,9 @@ impl World {
         for (key, value) in work.profile.as_object().context("a profile is an object")? {
             profile[key] = value.clone();
         }
-        let plan = Plan { profile, image: work.image.into(), ..Plan::default() };
+        // Each test looks at one Job.
+        let sections = json!({ "retries": { "attempts": 1 } });
+        let plan = Plan { profile, sections, image: work.image.into(), ..Plan::default() };
         let site = Site::new(&case.plane, &case.namespace, plan).await?;
         let process = site.run("run")?;
         Ok(Self { site, process: Mutex::new(process) })
@@ -163,6 +168,38 @@ impl World {
         let pod = self.pod("has ended", |pod| Ending::of(pod).is_some()).await?;
         let ending = Ending::of(&pod).context("it has ended")?;
         Ok((ending, self.log(&pod).await?))
+    }
+
+    /// What katabatch itself says of the only end, by `why`.
+    pub async fn verdict(&self) -> Result<EndRecord> {
+        eventually("katabatch's verdict", SOON, || async {
+            let mut ends = self.ends().await?;
+            Ok(match (ends.pop(), ends.is_empty()) {
+                (Some(end), true) => Seen::Done(end),
+                (end, _) => Seen::NotYet(format!("{ends:?} {end:?}")),
+            })
+        })
+        .await
+    }
+
+    /// All ends that `why` tells of.
+    async fn ends(&self) -> Result<Vec<EndRecord>> {
+        let arguments = ["why", JOB_TYPE, "-o", "json"];
+        let asked = Process::run(self.site.farm.dir(), "why", &arguments).await?;
+        let answer: Answer =
+            serde_json::from_str(&asked.stdout).with_context(|| format!("{asked:?}"))?;
+        Ok(answer.workloads.into_iter().flat_map(|about| about.ends).collect())
+    }
+
+    /// Checks that, and what it has kept of the pod's words, credentials taken out.
+    pub async fn check(&self, kind: EndKind, code: Option<i32>, words: &[&str]) -> Result<()> {
+        let end = self.verdict().await?;
+        ensure!((end.kind, end.exit_code) == (kind, code), "{end:?}");
+        let tail = end.tail.text().unwrap_or_default();
+        ensure!(words.is_empty() == tail.is_empty(), "{end:?}");
+        let missing = words.iter().find(|words| !tail.contains(**words));
+        ensure!(missing.is_none(), "{missing:?} is not in the tail of {end:?}");
+        Ok(())
     }
 
     async fn what_is_there(&self) -> Result<String> {
