@@ -189,7 +189,8 @@ impl Service {
         let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();
         let leases: Vec<_> = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();
         let at = Arc::clone(&clock);
-        let why = options.ledger.then(|| Why::open(&now.config, &backends, &lookups, &clock));
+        let why =
+            options.ledger.then(|| Why::open(&now.config, &backends, &lookups, &clock, Vec::new()));
         let observer = match &why {
             Some(why) => Some(why.hear(options.observer)),
             None => options.observer,
