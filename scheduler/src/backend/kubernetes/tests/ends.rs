@@ -192,19 +192,21 @@ async fn a_job_without_pods_is_asked_about_and_told_as_badly_configured() {
     assert_eq!(ends.kinds(), [EndKind::BadConfiguration]);
 }
 
+/// A kubelet whose hook has failed ends the container, by SIGTERM first.
 #[tokio::test(start_paused = true)]
 async fn a_killed_container_is_asked_about_and_its_hook_was_it() {
-    let (farm, ends) = farm(1).await;
-    let uid = format!("pod-of-{}", farm.cluster.jobs()[0].uid);
-    farm.cluster.add_event(&uid, "FailedPostStartHook", "exited with 1");
-    let at = Some(Timestamp::UNIX_EPOCH);
-    let ended =
-        Ended { exit_code: 137, reason: "Error".into(), started_at: at, ..Ended::default() };
-    let ended = ContainerStory { ended: Some(ended), ..ContainerStory::default() };
-    farm.cluster.set_pod(&name(0), story(Phase::Failed, ended));
-    farm.cluster.end(&name(0), false, "BackoffLimitExceeded", "");
-    until_told(&farm, &ends, 1).await;
-    assert_eq!(ends.kinds(), [EndKind::HookFailure]);
+    for exit_code in [137, 143] {
+        let (farm, ends) = farm(1).await;
+        let uid = format!("pod-of-{}", farm.cluster.jobs()[0].uid);
+        farm.cluster.add_event(&uid, "FailedPostStartHook", "exited with 1");
+        let at = Some(Timestamp::UNIX_EPOCH);
+        let ended = Ended { exit_code, reason: "Error".into(), started_at: at, ..Ended::default() };
+        let ended = ContainerStory { ended: Some(ended), ..ContainerStory::default() };
+        farm.cluster.set_pod(&name(0), story(Phase::Failed, ended));
+        farm.cluster.end(&name(0), false, "BackoffLimitExceeded", "");
+        until_told(&farm, &ends, 1).await;
+        assert_eq!(ends.kinds(), [EndKind::HookFailure], "{exit_code}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
