@@ -45,15 +45,19 @@ pub fn remove(names: &Names) -> Result<()> {
     for link in links_into(&names.dir) {
         let _ = fs::remove_file(link);
     }
-    remove_device_plugins();
-    for folder in SHARED {
-        let _ = fs::remove_dir(folder);
-    }
     match fs::remove_dir_all(&names.dir) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(error).with_context(|| format!("remove {}", names.dir.display()))
         }
         _ => Ok(()),
+    }
+}
+
+/// Removes the folders that all nodes share, where nothing is left in them: after the last node.
+pub fn remove_shared() {
+    remove_device_plugins();
+    for folder in SHARED {
+        let _ = fs::remove_dir(folder);
     }
 }
 

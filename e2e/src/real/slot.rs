@@ -119,6 +119,7 @@ impl Slot {
                 return Ok(());
             }
         }
+        leavings::remove_shared();
         sysctls::restore(&Path::new(BASE).join(SYSCTLS))
     }
 }
