@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::expansion;
 use super::labels::HASH_LABEL_LEN;
 use super::variables::Sentinels;
+use crate::domain::labels::TaskLabels;
 use crate::domain::name::{Attempt, JobName};
 use crate::domain::task::Task;
 
@@ -62,7 +63,8 @@ impl CheckedJob {
             attempt.to_string(),
             task.published_at.to_string(),
         ];
-        FilledJob { name, values, checked: self.clone(), value: OnceLock::new() }
+        let labels = task.labels.clone();
+        FilledJob { name, values, labels, checked: self.clone(), value: OnceLock::new() }
     }
 
     /// What the policy lets pass and a person should know.
@@ -103,6 +105,8 @@ pub struct FilledJob {
     pub name: JobName,
     /// In the order of [`Sentinels::all`].
     values: [String; 6],
+    /// What the task's sender labelled it with.
+    labels: TaskLabels,
     checked: CheckedJob,
     value: OnceLock<Value>,
 }
@@ -110,7 +114,21 @@ pub struct FilledJob {
 impl FilledJob {
     /// The Job as JSON. Holds the task's URL, a credential.
     pub fn value(&self) -> &Value {
-        self.value.get_or_init(|| self.substitute(&self.checked.inner.value))
+        self.value.get_or_init(|| {
+            let mut value = self.substitute(&self.checked.inner.value);
+            self.label(&mut value);
+            value
+        })
+    }
+
+    /// Puts the sender's labels on Job and pod, in the place of none that is there.
+    fn label(&self, job: &mut Value) {
+        for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
+            let Some(Value::Object(labels)) = job.pointer_mut(labels) else { continue };
+            for (key, value) in self.labels.iter() {
+                labels.entry(key).or_insert_with(|| Value::from(value));
+            }
+        }
     }
 
     fn substitute(&self, value: &Value) -> Value {
@@ -130,6 +148,9 @@ impl FilledJob {
 
     /// The body of the request that creates it: JSON. Holds the task's URL, a credential.
     pub fn to_body(&self) -> Vec<u8> {
+        if !self.labels.is_empty() {
+            return self.value().to_string().into_bytes();
+        }
         let mut body =
             Vec::with_capacity(4096 + self.values.iter().map(String::len).sum::<usize>());
         for piece in &self.checked.inner.pieces {

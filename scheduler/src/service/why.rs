@@ -68,12 +68,12 @@ impl Why {
         others: Vec<Arc<dyn EndObserver>>,
     ) -> Self {
         let ledger = Ledger::new(Arc::clone(clock));
-        ledger.remember(&config.ledger);
+        ledger.remember(&config.ledger.path);
         let hearers = Hearers::new(Arc::clone(&ledger) as Arc<dyn EndObserver>, others);
         backends.tell_ends(&(hearers as Arc<dyn EndObserver>));
         Self {
             ledger,
-            path: config.ledger.clone(),
+            path: config.ledger.path.clone(),
             now: backends.now(),
             rooms: backends.rooms(),
             catalog: lookups.catalog(),

@@ -16,8 +16,12 @@ pub enum End {
     Failed(i32),
     /// A signal of this number ended its command.
     Killed(i32),
+    /// The kernel killed a process of it at its limit of memory, and it did not succeed.
+    OutOfMemory,
     /// Its deadline passed and it was stopped, whatever it exited with.
     DeadlineExceeded,
+    /// A person asked for its end.
+    Cancelled,
     /// Its command could not be started: it certainly did not run.
     NotStarted,
     /// It ran, and how it ended was seen by nobody (the machine went down, or its supervisor was
@@ -32,7 +36,9 @@ impl End {
             Self::Succeeded => "succeeded",
             Self::Failed(_) => "failed",
             Self::Killed(_) => "killed",
+            Self::OutOfMemory => "out_of_memory",
             Self::DeadlineExceeded => "deadline_exceeded",
+            Self::Cancelled => "cancelled",
             Self::NotStarted => "not_started",
             Self::Unknown => "unknown",
         }
@@ -45,7 +51,9 @@ impl fmt::Display for End {
             Self::Succeeded => f.write_str("succeeded"),
             Self::Failed(code) => write!(f, "failed (exit code {code})"),
             Self::Killed(signal) => write!(f, "killed (signal {signal})"),
+            Self::OutOfMemory => f.write_str("out of memory"),
             Self::DeadlineExceeded => f.write_str("stopped at its deadline"),
+            Self::Cancelled => f.write_str("cancelled"),
             Self::NotStarted => f.write_str("not started"),
             Self::Unknown => f.write_str("outcome unknown"),
         }

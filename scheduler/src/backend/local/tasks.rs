@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::process::{Child, Command};
 use tokio::sync::{broadcast, watch};
 
+use super::cancel;
 use super::claim::{self, Claim};
 use super::end::{End, LocalEnd, Summary};
 use super::log_tail;
@@ -248,6 +249,16 @@ impl Tasks {
 
     fn local_end(&self, dir: &Path, record: &Record, hash: TaskHash, end: End) -> LocalEnd {
         LocalEnd { hash, key: record.key(), end, tail: log_tail::read(dir, record) }
+    }
+
+    /// Asks for the end of every unfinished task; how many there are.
+    pub(super) fn cancel_all(&self) -> std::io::Result<usize> {
+        let live = |(hash, phase): (&TaskHash, &Phase)| {
+            matches!(phase, Phase::Live { .. }).then(|| self.directory(hash))
+        };
+        let live: Vec<PathBuf> = self.table().iter().filter_map(live).collect();
+        live.iter().try_for_each(|dir| cancel::request(dir))?;
+        Ok(live.len())
     }
 
     /// Notes that a task's message is acked, also for the next start.
