@@ -78,6 +78,8 @@ pub struct Case {
     /// Its pods, of the API server itself.
     pub asked: Asked,
     pub log: Asked,
+    /// How many readings of its logs have not come back.
+    pub reading: u8,
     pub tail: Option<LogTail>,
     pub events: Asked,
     pub uncreated: Option<String>,
@@ -98,6 +100,7 @@ impl Case {
             fate: Fate::Live,
             asked: Asked::Not,
             log: Asked::Not,
+            reading: 0,
             tail: None,
             events: Asked::Not,
             uncreated: None,
