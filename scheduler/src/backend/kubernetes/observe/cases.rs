@@ -182,23 +182,25 @@ impl Cases {
         if case.told {
             return;
         }
-        let read = match case.pods.iter_mut().find(|known| known.uid == pod.uid) {
+        // Why its log is read now: its worker has ended, or is going to for its pod's sake.
+        let (ended, doomed) = match case.pods.iter_mut().find(|known| known.uid == pod.uid) {
             Some(history) => {
-                let doomed = history.is_doomed();
-                let ended = history.see(pod);
-                ended || !doomed && history.is_doomed()
+                let was_doomed = history.is_doomed();
+                (history.see(pod), !was_doomed && history.is_doomed())
             }
             None => {
                 let history = PodHistory::new(pod);
-                let read = history.ran && history.end.is_some() || history.is_doomed();
+                let ended = history.ran && history.end.is_some();
+                let doomed = history.is_doomed();
                 // Nearly every Job has one pod, ever.
                 case.pods.reserve_exact(1);
                 case.pods.push(history);
-                read
+                (ended, doomed)
             }
         };
-        if read {
-            let restarted = pod.story.container.as_ref().is_some_and(|c| c.running.is_some());
+        if ended || doomed {
+            let runs = pod.story.container.as_ref().is_some_and(|c| c.running.is_some());
+            let restarted = runs && !doomed;
             let container = pod.story.container.as_ref().map(|c| c.name.as_str().to_owned());
             self.want_log(&owner.uid, &pod.name, container.unwrap_or_default(), restarted);
         }
