@@ -43,7 +43,7 @@ pub use log_tail::TAIL_BYTES;
 pub use settings::{GRACE, LocalError, RETAIN_FINISHED, Settings};
 pub use supervise::{Supervisor, supervise};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, EndObserver};
 use crate::clock::Clock;
 use crate::domain::name::{BackendName, TaskHash};
 use crate::domain::outcome::{Deferral, HoldKind, Outcome, Scope};
@@ -100,8 +100,7 @@ impl LocalBackend {
         let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Inbox { mut started, ends_found }) = inbox else { return };
         for end in ends_found {
-            // Nobody may be listening.
-            let _ = self.tasks.ends.send(end);
+            self.tasks.tell(end);
         }
         let mut children = FuturesUnordered::new();
         let mut look = tokio::time::interval(LOOK_EVERY);
@@ -131,6 +130,12 @@ impl LocalBackend {
     /// some, and is told so.
     pub fn ends(&self) -> broadcast::Receiver<LocalEnd> {
         self.tasks.ends.subscribe()
+    }
+
+    /// Who hears of ends too, each once unless it is known; before [`run`](Self::run), and the first
+    /// one stays.
+    pub fn tell_ends(&self, listener: Arc<dyn EndObserver>) {
+        let _ = self.tasks.listener.set(listener);
     }
 
     /// How many tasks ended how: since the start, and those found then.

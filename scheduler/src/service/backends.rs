@@ -212,9 +212,16 @@ impl Backends {
         self.all.iter().filter_map(kubernetes).collect()
     }
 
-    /// Has Jobs watched to their end, and `listener` told; before they are spawned.
+    /// Has tasks watched to their end, and `listener` told; before they are spawned.
     pub fn tell_ends(&self, listener: &Arc<dyn EndObserver>) {
-        self.kubernetes().iter().for_each(|backend| backend.tell_ends(Arc::clone(listener)));
+        for one in &self.all {
+            let listener = Arc::clone(listener);
+            match one {
+                One::Kubernetes(kubernetes, _) => kubernetes.tell_ends(listener),
+                One::Batch(batch) => batch.tell_ends(listener),
+                One::Local(local) => local.tell_ends(listener),
+            }
+        }
     }
 
     /// Has `retries` say what is done about ends; before they are spawned.

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use crate::domain::name::TaskHash;
+use jiff::Timestamp;
+
+use crate::domain::end::{self, EndKind, Verdict};
+use crate::domain::log_tail::LogTail;
+use crate::domain::name::{Attempt, BackendName, JobName, TaskHash};
 use crate::domain::task::WorkloadKey;
 
 /// How a task ended.
@@ -60,6 +64,22 @@ impl fmt::Display for End {
     }
 }
 
+impl From<End> for Verdict {
+    fn from(end: End) -> Self {
+        let (kind, code) = match end {
+            End::Succeeded => (EndKind::Succeeded, Some(0)),
+            End::Failed(code) => (EndKind::TaskFailure, Some(code)),
+            End::Killed(_) => (EndKind::TaskFailure, None),
+            End::OutOfMemory => (EndKind::OutOfMemory, None),
+            End::DeadlineExceeded => (EndKind::Deadline, None),
+            End::Cancelled => (EndKind::Deleted, None),
+            End::NotStarted => (EndKind::BadConfiguration, None),
+            End::Unknown => (EndKind::Unknown, None),
+        };
+        Self::new(kind, code, end)
+    }
+}
+
 /// One task's end, as told to whoever listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalEnd {
@@ -71,6 +91,30 @@ pub struct LocalEnd {
     pub end: End,
     /// The last of what it printed, credentials taken out.
     pub tail: String,
+    /// When its command was started, if it was.
+    pub started_at: Option<Timestamp>,
+    /// When it ended, or was found to have.
+    pub ended_at: Timestamp,
+}
+
+impl LocalEnd {
+    /// The same, as ends are told of every backend.
+    pub(super) fn on(&self, backend: &BackendName) -> end::End {
+        end::End {
+            task: self.hash,
+            attempt: Attempt::FIRST,
+            job: JobName::of(&self.hash, Attempt::FIRST).to_string(),
+            key: self.key.clone(),
+            backend: backend.clone(),
+            verdict: self.end.into(),
+            tail: match self.tail.as_str() {
+                "" => LogTail::Nothing,
+                tail => LogTail::Text(tail.to_owned()),
+            },
+            started_at: self.started_at,
+            ended_at: self.ended_at,
+        }
+    }
 }
 
 /// Counts ends, each task's once.
