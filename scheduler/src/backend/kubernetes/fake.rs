@@ -286,7 +286,7 @@ impl ClusterApi for FakeCluster {
         self.call(Verb::PodLog, |state| {
             let found = state.work_pods.values().find(|found| found.name == pod);
             let container = &found.ok_or_else(|| not_found("pods", pod))?.story.container;
-            if previous && !container.as_ref().is_some_and(|container| container.before.is_some()) {
+            if previous && container.as_ref().is_none_or(|container| container.before.is_none()) {
                 let message = "previous terminated container not found";
                 return Err(ApiError::answered(400, "BadRequest", message));
             }
