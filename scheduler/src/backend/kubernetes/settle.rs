@@ -34,8 +34,14 @@ pub async fn settle(
             let began = rooms.with(|ledger| ledger.moment());
             match api.get_job(&name).await {
                 Ok(found) => {
-                    if found.is_none() {
-                        acks.lock().absent(&name, began);
+                    // First the acks: the account of room forgets a Job that has ended, and between
+                    // the two it must not look as if there were none.
+                    match &found {
+                        Some(facts) => {
+                            let moment = rooms.with(|ledger| ledger.moment());
+                            acks.lock().placed(facts, clock.mono(), moment);
+                        }
+                        None => acks.lock().absent(&name, began),
                     }
                     tracing::info!(job = name, found = found.is_some(), "settled by a look");
                     rooms.with(|ledger| {

@@ -227,3 +227,21 @@ async fn a_name_that_is_being_deleted_or_not_ours_is_no_success() {
     });
     check_deferred(&farm.submit_one(2).await, Scope::Task, HoldKind::NameTaken);
 }
+
+/// The account of room forgets what has ended, and the watch has not shown it yet.
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_answer_was_lost_and_that_has_ended_unseen_is_known_once_it_was_looked_for() {
+    let farm = Farm::fresh().await;
+    let lost = ApiError::lost("the connection closed");
+    farm.cluster.script(Verb::CreateJob, [Fault::DoneThen(lost.clone())]);
+    farm.cluster.always(Verb::GetJob, Some(Fault::Refuse(lost)));
+    farm.cluster.mute_watches(true);
+    let held = farm.submit_one(0).await;
+    assert!(matches!(held, Outcome::Deferred(_)), "{held:?}");
+    farm.cluster.run_to_end(&name(0), 0);
+    assert_eq!(farm.backend.knows(&task(0)), None, "whether it is there is not known");
+    farm.cluster.always(Verb::GetJob, None);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(farm.backend.knows(&task(0)), Some(true));
+    assert_eq!(farm.submit_one(0).await, THERE);
+}
