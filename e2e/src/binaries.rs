@@ -37,10 +37,12 @@ pub enum Program {
     Scheduler,
     /// The fake kubelets.
     Kwok,
+    /// The kubelet of a node that runs pods.
+    Kubelet,
 }
 
 impl Program {
-    /// All of them.
+    /// A control plane with fake nodes.
     pub const ALL: [Self; 5] =
         [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler, Self::Kwok];
 
@@ -55,6 +57,7 @@ impl Program {
             Self::ControllerManager => "kube-controller-manager",
             Self::Scheduler => "kube-scheduler",
             Self::Kwok => "kwok",
+            Self::Kubelet => "kubelet",
         }
     }
 

@@ -1,5 +1,6 @@
 //! Keys and certificates of one control plane, made anew for each start: one CA, one
-//! serving certificate for 127.0.0.1, one key that signs service-account tokens.
+//! serving certificate for 127.0.0.1, one that the API server shows to kubelets, one key that signs
+//! service-account tokens.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
@@ -22,6 +23,10 @@ pub struct Certificates {
     pub serving: PathBuf,
     /// Its key.
     pub serving_key: PathBuf,
+    /// What the API server shows to a kubelet whose logs it asks for.
+    pub kubelet_client: PathBuf,
+    /// Its key.
+    pub kubelet_client_key: PathBuf,
     /// The key that signs service-account tokens.
     pub service_account_key: PathBuf,
     /// Its public half.
@@ -55,6 +60,15 @@ impl Certificates {
             .context("sign the API server's certificate")?
             .pem();
 
+        let client_key = KeyPair::generate().context("make the key for kubelets")?;
+        let mut client = CertificateParams::new(Vec::new())?;
+        client.distinguished_name.push(DnType::CommonName, "kube-apiserver-kubelet-client");
+        client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let client_pem = client
+            .signed_by(&client_key, &issuer)
+            .context("sign the certificate for kubelets")?
+            .pem();
+
         let accounts = KeyPair::generate().context("make the service-account key")?;
 
         let files = Self {
@@ -62,12 +76,16 @@ impl Certificates {
             ca_pem,
             serving: dir.join("apiserver.crt"),
             serving_key: dir.join("apiserver.key"),
+            kubelet_client: dir.join("kubelet-client.crt"),
+            kubelet_client_key: dir.join("kubelet-client.key"),
             service_account_key: dir.join("service-account.key"),
             service_account_public: dir.join("service-account.pub"),
         };
         write_private(&files.ca, &files.ca_pem)?;
         write_private(&files.serving, &serving_pem)?;
         write_private(&files.serving_key, &serving_key.serialize_pem())?;
+        write_private(&files.kubelet_client, &client_pem)?;
+        write_private(&files.kubelet_client_key, &client_key.serialize_pem())?;
         write_private(&files.service_account_key, &accounts.serialize_pem())?;
         write_private(&files.service_account_public, &accounts.public_key_pem())?;
         Ok(files)

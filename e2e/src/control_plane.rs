@@ -41,6 +41,11 @@ pub struct Options {
     pub stages: Vec<String>,
     /// More arguments for kube-apiserver.
     pub apiserver_arguments: Vec<String>,
+    /// More arguments for kube-controller-manager.
+    pub controller_manager_arguments: Vec<String>,
+    /// Whether a node that runs pods comes beside the fake ones: these then take only pods that
+    /// tolerate them, and the RuntimeClass counts no virtual machine, since there is none.
+    pub beside_real: bool,
 }
 
 impl Default for Options {
@@ -51,6 +56,8 @@ impl Default for Options {
             dir: None,
             stages: Vec::new(),
             apiserver_arguments: Vec::new(),
+            controller_manager_arguments: Vec::new(),
+            beside_real: false,
         }
     }
 }
@@ -107,7 +114,7 @@ impl ControlPlane {
             access,
         };
         let furnished = tokio::select! {
-            furnished = plane.furnish(options.nodes) => furnished,
+            furnished = plane.furnish(&options) => furnished,
             () = plane.until_one_ends() => Err(anyhow!("a component ended by itself")),
         };
         furnished.map_err(|error| anyhow!("{error:#}\n{}", plane.what_the_logs_say()))?;
@@ -165,6 +172,11 @@ impl ControlPlane {
     /// The CA that signed the API server's certificate.
     pub fn ca_pem(&self) -> &str {
         &self.access.ca_pem
+    }
+
+    /// The file of that CA.
+    pub fn ca_file(&self) -> &Path {
+        &self.access.ca_file
     }
 
     /// A client with every right, which doesn't retry: a test sees what happened.

@@ -11,6 +11,7 @@
 //! | `KATABATCH_E2E_KUBECONFIG` | use this cluster instead of starting one |
 //! | `KATABATCH_E2E_IMAGE` | an image for test Jobs that such a cluster can run to success |
 //! | `KATABATCH_E2E_DIR` | keep each test binary's data and logs in a folder under this one |
+//! | `KATABATCH_E2E_WITHOUT=real` | leave the tests out whose pods run on this machine |
 //! | `KATABATCH_REQUIRE=all` | a tier that is missing fails its tests, instead of ignoring them |
 
 pub mod batch;
@@ -37,6 +38,7 @@ pub mod process;
 pub mod proxy;
 pub mod python;
 pub mod rbac;
+pub mod real;
 pub mod scheduler;
 pub mod shared;
 pub mod site;

@@ -12,7 +12,8 @@ use katabatch_e2e::binaries::{Binaries, Program};
 use katabatch_e2e::faults::{self, FaultsArgs};
 use katabatch_e2e::gcs::FakeGcs;
 use katabatch_e2e::process::as_katabatch;
-use katabatch_e2e::up::{self, UpArgs};
+use katabatch_e2e::real::packages;
+use katabatch_e2e::up::{self, Pods, UpArgs};
 
 /// A real Kubernetes control plane without a container engine.
 #[derive(Parser)]
@@ -39,7 +40,11 @@ enum Command {
     BenchKatabatch(ContenderArgs),
     /// Find the programs of the control plane and the fake of Cloud Storage, build those that
     /// are missing, and print where they are.
-    Binaries,
+    Binaries {
+        /// Also the kubelet; and as root, with apt, install what a node that runs pods takes.
+        #[arg(long, value_enum, default_value_t)]
+        pods: Pods,
+    },
 }
 
 #[derive(Subcommand)]
@@ -67,7 +72,7 @@ fn main() -> ExitCode {
                 Command::Faults(args) => faults::faults(&args).await,
                 Command::BenchPoster(args) => say(&contender::poster(&args).await?),
                 Command::BenchKatabatch(args) => say(&contender::katabatch(&args).await?),
-                Command::Binaries => binaries().await,
+                Command::Binaries { pods } => binaries(pods).await,
             }
         })
     });
@@ -85,8 +90,13 @@ fn say(ran: &contender::Ran) -> Result<()> {
     Ok(serde_json::to_writer(io::stdout(), ran)?)
 }
 
-async fn binaries() -> Result<()> {
-    let found = Binaries::find(&Program::ALL).await?;
+async fn binaries(pods: Pods) -> Result<()> {
+    let mut programs = Program::ALL.to_vec();
+    if pods == Pods::Real {
+        tokio::task::spawn_blocking(packages::install).await.context("it was interrupted")??;
+        programs.push(Program::Kubelet);
+    }
+    let found = Binaries::find(&programs).await?;
     let storage = FakeGcs::program().await?;
     let mut out = io::stdout().lock();
     for (_, path) in found.iter() {

@@ -38,7 +38,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// Sets it all up, for workers that this control plane can run.
+    /// Sets it all up, for workers that this control plane can run unless the plan names an image
+    /// of its own.
     ///
     /// # Errors
     /// When something can't be applied or written.
@@ -47,7 +48,8 @@ impl Site {
         let token = plane.token_for(namespace.name(), ACCOUNT).await?;
         let proxy = Proxy::start(plane).await?;
         let kubeconfig = plane.kubeconfig_for(&token, namespace.name(), Some(proxy.url()))?;
-        let plan = Plan { image: plane.worker_image(), ..plan };
+        let own = plan.image != Plan::default().image;
+        let plan = if own { plan } else { Plan { image: plane.worker_image(), ..plan } };
         let farm = Farm::new(namespace.name(), &kubeconfig, plan)?;
         Ok(Self { namespace: namespace.clone(), proxy, farm, kubeconfig })
     }

@@ -15,13 +15,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::OnceCell;
 
 use crate::control_plane::{ControlPlane, Namespace};
-use crate::shared;
+use crate::real::RealNode;
+use crate::shared::{self, Real};
 use crate::unavailable::Unavailable;
 
 /// The variable that turns "ignored" into "failed" when it is `all`.
 pub const REQUIRE_VARIABLE: &str = "KATABATCH_REQUIRE";
 
 const CONTROL_PLANE: &str = "control-plane";
+const REAL: &str = "real";
 
 type Probe = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<()>> + Send>> + Send + Sync>;
 
@@ -104,17 +106,19 @@ impl Suite {
         F: FnOnce(Case) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
-        self.add(CONTROL_PLANE, name, async move {
-            let plane = shared::shared().await?;
-            let namespace = plane.namespace(name).await?;
-            let case = Case { plane, namespace };
-            let outcome = caught(body(case.clone())).await;
-            match &outcome {
-                Ok(()) => case.namespace.delete().await?,
-                Err(error) if error.is::<Unavailable>() => case.namespace.delete().await?,
-                Err(_) => case.plane.dump(case.namespace.name()).await,
-            }
-            outcome
+        self.add(CONTROL_PLANE, name, async move { on(shared::shared().await?, name, body).await })
+    }
+
+    /// Adds a test whose pods run, on the shared control plane that has a real node.
+    #[must_use]
+    pub fn real<F, Fut>(self, name: &'static str, body: F) -> Self
+    where
+        F: FnOnce(Case, Arc<RealNode>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        self.add(REAL, name, async move {
+            let Real { plane, node } = shared::real().await?;
+            on(plane, name, |case| body(case, node)).await
         })
     }
 
@@ -152,6 +156,23 @@ impl Suite {
         shared::stop();
         conclusion.exit_code()
     }
+}
+
+/// Runs the test in a namespace of its own.
+async fn on<F, Fut>(plane: Arc<ControlPlane>, name: &str, body: F) -> Result<()>
+where
+    F: FnOnce(Case) -> Fut,
+    Fut: Future<Output = Result<()>> + Send + 'static,
+{
+    let namespace = plane.namespace(name).await?;
+    let case = Case { plane, namespace };
+    let outcome = caught(body(case.clone())).await;
+    match &outcome {
+        Ok(()) => case.namespace.delete().await?,
+        Err(error) if error.is::<Unavailable>() => case.namespace.delete().await?,
+        Err(_) => case.plane.dump(case.namespace.name()).await,
+    }
+    outcome
 }
 
 /// Runs the test as a task of its own: a panic ends that, and is an error here.

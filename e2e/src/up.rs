@@ -8,12 +8,24 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::cluster_objects::FAKE;
 use crate::farm::{Plan, write};
 use crate::google::{Google, farm};
+use crate::real::{self, RealNode, images};
 use crate::{ControlPlane, Options, ndb};
 
 /// The namespace that the farm's Jobs go to.
 const NAMESPACE: &str = "katabatch";
+
+/// What becomes of pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Pods {
+    /// No container runs: KWOK says what a kubelet would.
+    #[default]
+    Fake,
+    /// They run on a node of this machine. As root.
+    Real,
+}
 
 /// What to start.
 #[derive(Debug, clap::Args)]
@@ -21,6 +33,10 @@ pub struct UpArgs {
     /// How many fake nodes.
     #[arg(long, default_value_t = 4)]
     nodes: usize,
+    /// What becomes of pods. Real ones run under containerd and runc; so does the RuntimeClass
+    /// `kata`, which then isolates nothing.
+    #[arg(long, value_enum, default_value_t, conflicts_with = "no_controllers")]
+    pods: Pods,
     /// Only the API server: Jobs can be created, and nothing becomes of them.
     #[arg(long)]
     no_controllers: bool,
@@ -56,7 +72,7 @@ pub async fn up(args: UpArgs) -> Result<()> {
         () = &mut stopped => return Ok(()),
         started = start(args) => started?,
     };
-    let (plane, google) = started;
+    let Up { plane, node, google } = started;
     let kubeconfig = plane.admin_kubeconfig();
     let mut out = io::stdout().lock();
     match &google {
@@ -65,14 +81,29 @@ pub async fn up(args: UpArgs) -> Result<()> {
     }
     writeln!(out, "kubectl --namespace {NAMESPACE} get nodes,jobs")?;
     drop(out);
+    if let Some(node) = &node {
+        eprint!("{}", of_real_pods(node.name()));
+    }
     eprintln!("ready after {:.1} s; Ctrl-C stops it", since.elapsed().as_secs_f64());
     stopped.await;
-    drop(google);
+    drop((node, google));
     plane.stop();
     Ok(())
 }
 
-async fn start(args: UpArgs) -> Result<(ControlPlane, Option<(Google, PathBuf)>)> {
+/// What has started. The node ends before its control plane.
+struct Up {
+    node: Option<RealNode>,
+    google: Option<(Google, PathBuf)>,
+    plane: ControlPlane,
+}
+
+async fn start(args: UpArgs) -> Result<Up> {
+    let real = args.pods == Pods::Real;
+    if real {
+        // Before anything is started.
+        real::require().await?;
+    }
     let google = async {
         Ok(match &args.google {
             Some(_) => Some(Google::start().await?),
@@ -83,18 +114,34 @@ async fn start(args: UpArgs) -> Result<(ControlPlane, Option<(Google, PathBuf)>)
         controllers: !args.no_controllers,
         nodes: args.nodes,
         dir: args.dir.clone(),
+        beside_real: real,
         ..Options::default()
     };
     let (plane, google) = tokio::try_join!(ControlPlane::start(options), google)?;
     plane.ensure_namespace(NAMESPACE).await?;
-    let Some((google, folder)) = google.zip(args.google) else { return Ok((plane, None)) };
+    let node = match real {
+        true => Some(RealNode::start(&plane).await?),
+        false => None,
+    };
+    let Some((google, folder)) = google.zip(args.google) else {
+        return Ok(Up { node, google: None, plane });
+    };
     let folder = std::path::absolute(&folder).context("find the farm's folder")?;
     let kubeconfig = plane.admin_kubeconfig();
     let lease = Duration::from_secs(60);
     let plan = Plan { scheduler: "google".into(), lease, ..Plan::default() };
     farm::prepare(&folder, NAMESPACE, &kubeconfig, &plan)?;
     write(&folder, "env", &variables(&google, &folder, &kubeconfig))?;
-    Ok((plane, Some((google, folder))))
+    Ok(Up { node, google: Some((google, folder)), plane })
+}
+
+fn of_real_pods(node: &str) -> String {
+    format!(
+        "pods run on the node {node}, on this machine. NO ISOLATION: the RuntimeClass kata is runc \
+         here\nimages there: {}, {}; the fake nodes take what tolerates the taint {FAKE}\n",
+        images::WORKER,
+        images::WITHOUT_SHELL,
+    )
 }
 
 /// What a shell is to know.

@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use super::{Access, Options, admin_client};
 use crate::binaries::{Binaries, Program};
 use crate::certificates::{Certificates, write_private};
+use crate::cluster_objects::FAKE;
 use crate::component::Component;
 use crate::eventually::{Seen, eventually};
 use crate::kubeconfig::Kubeconfig;
@@ -40,6 +41,7 @@ struct Recipe {
     ports: Ports,
     dir: PathBuf,
     apiserver_arguments: Vec<String>,
+    controller_manager_arguments: Vec<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -90,6 +92,7 @@ pub(super) async fn launch(options: &Options) -> Result<(Running, String)> {
             ports: Ports::free()?,
             dir: path,
             apiserver_arguments: options.apiserver_arguments.clone(),
+            controller_manager_arguments: options.controller_manager_arguments.clone(),
         },
         dir,
     };
@@ -343,11 +346,14 @@ impl Recipe {
                     certificates.service_account_key.display()
                 ),
                 "--service-cluster-ip-range=10.96.0.0/16".into(),
+                format!("--kubelet-client-certificate={}", certificates.kubelet_client.display()),
+                format!("--kubelet-client-key={}", certificates.kubelet_client_key.display()),
+                "--kubelet-preferred-address-types=InternalIP,Hostname".into(),
             ]
             .into_iter()
             .chain(self.apiserver_arguments.iter().cloned())
             .collect(),
-            Program::ControllerManager => vec![
+            Program::ControllerManager => [
                 format!("--kubeconfig={kubeconfig}"),
                 "--controllers=*,-node-ipam-controller".into(),
                 "--kube-api-qps=500".into(),
@@ -359,7 +365,10 @@ impl Recipe {
                     "--service-account-private-key-file={}",
                     certificates.service_account_key.display()
                 ),
-            ],
+            ]
+            .into_iter()
+            .chain(self.controller_manager_arguments.iter().cloned())
+            .collect(),
             Program::Scheduler => vec![
                 format!("--kubeconfig={kubeconfig}"),
                 "--kube-api-qps=500".into(),
@@ -370,8 +379,11 @@ impl Recipe {
             Program::Kwok => vec![
                 format!("--kubeconfig={kubeconfig}"),
                 format!("--config={dir}/kwok.yaml"),
-                "--manage-all-nodes=true".into(),
+                "--manage-all-nodes=false".into(),
+                // A node beside the fake ones may have a kubelet of its own.
+                format!("--manage-nodes-with-annotation-selector={FAKE}=fake"),
             ],
+            Program::Kubelet => Vec::new(),
         }
     }
 }

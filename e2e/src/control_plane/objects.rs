@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{ControlPlane, Kind};
+use super::{ControlPlane, Kind, Options};
 use crate::cluster_objects;
 use crate::eventually::{Seen, eventually};
 use crate::kubeconfig::Kubeconfig;
@@ -113,16 +113,15 @@ impl ControlPlane {
     }
 
     /// Puts in what every control plane of ours has, and waits for it.
-    pub(super) async fn furnish(&self, nodes: usize) -> Result<()> {
-        for text in cluster_objects::runtime_class() {
-            self.apply_yaml(&text).await?;
-        }
+    pub(super) async fn furnish(&self, options: &Options) -> Result<()> {
+        let Options { nodes, beside_real, .. } = *options;
+        self.apply_yaml(&cluster_objects::runtime_class(!beside_real)?).await?;
         if !self.controllers {
             return Ok(());
         }
         let api: Api<Node> = Api::all(self.admin_client());
         for index in 0..nodes {
-            let node = serde_json::from_value(cluster_objects::node(index))
+            let node = serde_json::from_value(cluster_objects::node(index, beside_real))
                 .context("make a node object")?;
             api.create(&PostParams::default(), &node).await.context("create a node")?;
         }

@@ -105,7 +105,7 @@ pub async fn a_node_that_is_taken_away_loses_its_job(case: Case) -> Result<()> {
     case.plane.require_local("a node of one's own")?;
     let nodes: Api<Node> = Api::all(case.plane.admin_client());
     let name = format!("lost-{}", case.namespace.name());
-    let mut node = cluster_objects::node(0);
+    let mut node = cluster_objects::node(0, false);
     node["metadata"]["name"] = name.clone().into();
     node["metadata"]["labels"]["e2e.test/kind"] = name.clone().into();
     node["metadata"]["labels"]["kubernetes.io/hostname"] = name.clone().into();

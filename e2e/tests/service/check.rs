@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use katabatch::check::runtime_class::{ATTESTATION, ATTESTED};
+use katabatch_e2e::cluster_objects::FAKE;
 use katabatch_e2e::eventually::{Seen, eventually};
 use katabatch_e2e::farm::{Farm, Plan};
 use katabatch_e2e::process::Output;
@@ -86,7 +87,11 @@ impl<'a> Small<'a> {
             "cpu": "4", "memory": "3.8Gi", "ephemeral-storage": "100Gi", "pods": "10",
         });
         let node = serde_json::from_value(json!({
-            "metadata": { "name": name, "labels": { "check": name } },
+            "metadata": {
+                "name": name,
+                "labels": { "check": name },
+                "annotations": { (FAKE): "fake" },
+            },
             "spec": { "taints": [{ "key": "check", "value": name, "effect": "NoSchedule" }] },
             "status": { "allocatable": size, "capacity": size },
         }))?;

@@ -282,11 +282,15 @@ impl ClusterApi for FakeCluster {
         .await
     }
 
-    async fn pod_log(&self, pod: &str, _: &str, _: bool) -> Result<LogTail, ApiError> {
+    async fn pod_log(&self, pod: &str, _: &str, previous: bool) -> Result<LogTail, ApiError> {
         self.call(Verb::PodLog, |state| {
-            let there = state.work_pods.values().any(|found| found.name == pod);
-            let log = there.then(|| state.logs.get(pod).cloned().unwrap_or(LogTail::Nothing));
-            log.ok_or_else(|| not_found("pods", pod))
+            let found = state.work_pods.values().find(|found| found.name == pod);
+            let container = &found.ok_or_else(|| not_found("pods", pod))?.story.container;
+            if previous && container.as_ref().is_none_or(|container| container.before.is_none()) {
+                let message = "previous terminated container not found";
+                return Err(ApiError::answered(400, "BadRequest", message));
+            }
+            Ok(state.logs.get(pod).cloned().unwrap_or(LogTail::Nothing))
         })
         .await
     }

@@ -121,6 +121,11 @@ impl PodHistory {
         self.running = false;
     }
 
+    /// It is being deleted while its worker runs: its log may be gone as soon as that has ended.
+    pub fn is_doomed(&self) -> bool {
+        self.deleting && self.running
+    }
+
     /// Its worker came to an end of its own, before anybody deleted the pod.
     pub fn ended_by_itself(&self) -> bool {
         !self.killed && matches!(self.phase, Phase::Succeeded | Phase::Failed) && self.end.is_some()

@@ -27,6 +27,9 @@ const LOG_WAIT: Duration = Duration::from_secs(25);
 /// A task that ends within so long and says that it was refused a token had no work of its own yet.
 const EARLY: Duration = Duration::from_secs(120);
 
+/// Exit codes of a process that was killed, or told to end and did: SIGKILL's and SIGTERM's.
+const KILLED: [i32; 2] = [137, 143];
+
 /// What became of a Job, and when that was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
@@ -75,6 +78,8 @@ pub struct Case {
     /// Its pods, of the API server itself.
     pub asked: Asked,
     pub log: Asked,
+    /// How many readings of its logs have not come back.
+    pub reading: u8,
     pub tail: Option<LogTail>,
     pub events: Asked,
     pub uncreated: Option<String>,
@@ -95,6 +100,7 @@ impl Case {
             fate: Fate::Live,
             asked: Asked::Not,
             log: Asked::Not,
+            reading: 0,
             tail: None,
             events: Asked::Not,
             uncreated: None,
@@ -157,10 +163,9 @@ impl Case {
             }
             None => None,
             Some(pod) => {
-                let killed = pod
-                    .end
-                    .as_ref()
-                    .is_some_and(|end| end.exit_code == 137 && end.reason.as_str() == "Error");
+                let killed = pod.end.as_ref().is_some_and(|end| {
+                    KILLED.contains(&end.exit_code) && end.reason.as_str() == "Error"
+                });
                 let told = pod.killed || pod.said.is_some() || pod.disruption.is_some();
                 (killed && !told && pod.hook.is_none()).then(|| pod.uid.clone())
             }

@@ -182,19 +182,25 @@ impl Cases {
         if case.told {
             return;
         }
-        let ended = match case.pods.iter_mut().find(|known| known.uid == pod.uid) {
-            Some(history) => history.see(pod),
+        // Why its log is read now: its worker has ended, or is going to for its pod's sake.
+        let (ended, doomed) = match case.pods.iter_mut().find(|known| known.uid == pod.uid) {
+            Some(history) => {
+                let was_doomed = history.is_doomed();
+                (history.see(pod), !was_doomed && history.is_doomed())
+            }
             None => {
                 let history = PodHistory::new(pod);
                 let ended = history.ran && history.end.is_some();
+                let doomed = history.is_doomed();
                 // Nearly every Job has one pod, ever.
                 case.pods.reserve_exact(1);
                 case.pods.push(history);
-                ended
+                (ended, doomed)
             }
         };
-        if ended {
-            let restarted = pod.story.container.as_ref().is_some_and(|c| c.running.is_some());
+        if ended || doomed {
+            let runs = pod.story.container.as_ref().is_some_and(|c| c.running.is_some());
+            let restarted = runs && !doomed;
             let container = pod.story.container.as_ref().map(|c| c.name.as_str().to_owned());
             self.want_log(&owner.uid, &pod.name, container.unwrap_or_default(), restarted);
         }
@@ -208,6 +214,7 @@ impl Cases {
             return;
         }
         case.log = Asked::Yes;
+        case.reading = case.reading.saturating_add(1);
         let (uid, pod) = (uid.to_owned(), pod.to_owned());
         self.logs.push_back(Need::Log { uid, pod, container, previous });
     }
@@ -258,8 +265,8 @@ impl Cases {
     /// The end of a log has come, or why it can't be had. What was read before stays, then.
     pub fn log_read(&mut self, uid: &str, tail: LogTail) {
         if let Some(case) = self.cases.get_mut(uid) {
-            let again = |need: &Need| matches!(need, Need::Log { uid: of, .. } if of == uid);
-            case.log = if self.logs.iter().any(again) { Asked::Yes } else { Asked::Done };
+            case.reading = case.reading.saturating_sub(1);
+            case.log = if case.reading > 0 { Asked::Yes } else { Asked::Done };
             if case.tail.as_ref().and_then(LogTail::text).is_none() || tail.text().is_some() {
                 case.tail = Some(tail);
             }

@@ -140,6 +140,31 @@ async fn a_log_that_never_comes_keeps_its_job_for_half_a_minute_at_most() {
     assert!(matches!(tail, LogTail::Unavailable(why) if why.contains("in time")), "{tail:?}");
 }
 
+/// A kubelet removes the container of a deleted pod as soon as it has ended, and the log with it.
+#[tokio::test(start_paused = true)]
+async fn a_log_is_read_when_its_pod_is_deleted_since_it_may_be_gone_at_the_end() {
+    let (farm, ends) = farm(1).await;
+    let running = ContainerStory { running: Some(Running::default()), ..ContainerStory::default() };
+    farm.cluster.set_pod(&name(0), story(Phase::Running, running.clone()));
+    farm.cluster.set_log(&name(0), LogTail::Text("so far".into()));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    farm.cluster.set_dying_pod(&name(0), story(Phase::Running, running.clone()));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    farm.cluster.set_dying_pod(&name(0), story(Phase::Running, running));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(farm.cluster.calls(Verb::PodLog), 1, "once for its deletion");
+    let gone = "unable to retrieve container logs for containerd://8b3b";
+    farm.cluster.set_log(&name(0), LogTail::Text(gone.into()));
+    let ended = Ended { exit_code: 0, started_at: Some(Timestamp::UNIX_EPOCH), ..Ended::default() };
+    let ended = ContainerStory { ended: Some(ended), ..ContainerStory::default() };
+    farm.cluster.set_dying_pod(&name(0), story(Phase::Succeeded, ended));
+    farm.cluster.end(&name(0), false, "DeadlineExceeded", "");
+    until_told(&farm, &ends, 1).await;
+    assert_eq!(ends.kinds(), [EndKind::Deadline]);
+    assert_eq!(ends.all()[0].tail.text(), Some("so far"));
+    assert_eq!(farm.cluster.calls(Verb::PodLog), 2, "and once for its end");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_restarting_container_whose_job_fails_and_loses_its_pod_keeps_the_tail_read_earlier() {
     let (farm, ends) = farm(2).await;
@@ -192,19 +217,21 @@ async fn a_job_without_pods_is_asked_about_and_told_as_badly_configured() {
     assert_eq!(ends.kinds(), [EndKind::BadConfiguration]);
 }
 
+/// A kubelet whose hook has failed ends the container, by SIGTERM first.
 #[tokio::test(start_paused = true)]
 async fn a_killed_container_is_asked_about_and_its_hook_was_it() {
-    let (farm, ends) = farm(1).await;
-    let uid = format!("pod-of-{}", farm.cluster.jobs()[0].uid);
-    farm.cluster.add_event(&uid, "FailedPostStartHook", "exited with 1");
-    let at = Some(Timestamp::UNIX_EPOCH);
-    let ended =
-        Ended { exit_code: 137, reason: "Error".into(), started_at: at, ..Ended::default() };
-    let ended = ContainerStory { ended: Some(ended), ..ContainerStory::default() };
-    farm.cluster.set_pod(&name(0), story(Phase::Failed, ended));
-    farm.cluster.end(&name(0), false, "BackoffLimitExceeded", "");
-    until_told(&farm, &ends, 1).await;
-    assert_eq!(ends.kinds(), [EndKind::HookFailure]);
+    for exit_code in [137, 143] {
+        let (farm, ends) = farm(1).await;
+        let uid = format!("pod-of-{}", farm.cluster.jobs()[0].uid);
+        farm.cluster.add_event(&uid, "FailedPostStartHook", "exited with 1");
+        let at = Some(Timestamp::UNIX_EPOCH);
+        let ended = Ended { exit_code, reason: "Error".into(), started_at: at, ..Ended::default() };
+        let ended = ContainerStory { ended: Some(ended), ..ContainerStory::default() };
+        farm.cluster.set_pod(&name(0), story(Phase::Failed, ended));
+        farm.cluster.end(&name(0), false, "BackoffLimitExceeded", "");
+        until_told(&farm, &ends, 1).await;
+        assert_eq!(ends.kinds(), [EndKind::HookFailure], "{exit_code}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
