@@ -32,6 +32,21 @@ pub struct Task {
     pub hash: TaskHash,
     /// When its message was published.
     pub published_at: Timestamp,
+    /// Whether its message waits for its end.
+    pub follow: Follow,
+}
+
+/// Whether a task's message waits for its end (`ack: on_completed`). If so, its next attempt is
+/// made when the queue delivers the message again, and by nobody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Follow {
+    /// It does not.
+    #[default]
+    No,
+    /// It does.
+    Ends,
+    /// It does, but there may be no further attempt: its input is of no use any more.
+    LastEnd,
 }
 
 impl Task {
@@ -45,7 +60,7 @@ impl Task {
         let message = || Subject::Message(message_id.to_owned());
         let subject = input.object().cloned().map_or_else(message, Subject::Object);
         let hash = TaskHash::of(&key.command, &key.job_type, &subject);
-        Self { key, input, hash, published_at }
+        Self { key, input, hash, published_at, follow: Follow::No }
     }
 
     /// The name of this task's first Job.
