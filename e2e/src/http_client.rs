@@ -87,6 +87,22 @@ impl Endpoint {
         self.ask(Method::POST, "/v1/tasks", json!({ "tasks": tasks }).to_string()).await
     }
 
+    /// Posts a fuzzing task with labels.
+    ///
+    /// # Errors
+    /// When no answer comes in time.
+    pub async fn post_labelled(
+        &self,
+        job_type: &str,
+        url: &str,
+        labels: &serde_json::Value,
+    ) -> Result<Answer> {
+        let task = json!({
+            "command": "fuzz", "job_type": job_type, "input_url": url, "labels": labels,
+        });
+        self.ask(Method::POST, "/v1/tasks", json!({ "tasks": [task] }).to_string()).await
+    }
+
     async fn ask(&self, method: Method, path: &str, body: String) -> Result<Answer> {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url()));
         request = request.header("content-type", "application/json");

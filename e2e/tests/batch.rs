@@ -23,6 +23,7 @@ fn main() -> Result<ExitCode> {
         .side_by_side(4)
         .test_in(&tier, "each_task_is_in_one_job", service::once)
         .test_in(&tier, "a_killed_scheduler_goes_on_and_puts_each_task_in_one_job", service::killed)
+        .test_in(&tier, "a_cancel_deletes_the_jobs_of_its_target_and_no_other", service::cancelled)
         .test_in(&tier, "quotas_failures_and_lost_answers_cost_no_task", service::storms)
         .test_in(&tier, "a_lost_answer_is_settled_and_a_closed_connection_asked_again", wire::lost)
         .test_in(&tier, "each_refusal_is_told_from_the_others", wire::refusals)

@@ -48,6 +48,7 @@ fn main() -> Result<ExitCode> {
         posted::a_hundred_posted_tasks_make_a_hundred_jobs_and_again_none_more,
         posted::at_the_limit_posted_tasks_are_deferred_and_never_created,
         posted::a_service_account_that_is_listed_may_post_and_no_other,
+        posted::labels_are_found_on_the_job_and_its_pods,
         posted::posted_tasks_go_through_lost_answers_once,
         seen::health_is_red_without_a_right_and_green_again_with_it,
         seen::a_scrape_tells_what_was_done,

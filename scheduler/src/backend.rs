@@ -2,8 +2,9 @@
 //!
 //! Implementations never use one another, nor the pipeline. What a backend promises is on the
 //! methods: the pipeline acks on the strength of it. [`outputs`] and [`signing`] are layers over any
-//! backend.
+//! backend; [`ends`] lets several hear how Jobs end.
 
+pub mod ends;
 pub mod gcp_batch;
 pub mod kubernetes;
 #[cfg(test)]

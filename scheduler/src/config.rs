@@ -12,6 +12,7 @@ pub mod farm;
 pub mod files;
 pub mod http;
 pub mod kubernetes_names;
+pub mod ledger;
 pub mod mapping;
 pub mod outputs;
 pub mod policy;
@@ -36,6 +37,7 @@ use accounts::AccountsConfig;
 use backends::BackendConfig;
 use entities::{CatalogConfig, FlagsConfig};
 use http::HttpConfig;
+use ledger::LedgerConfig;
 use policy::{ExpectedRun, Policy};
 use profiles::Profiles;
 use queues::QueueConfig;
@@ -83,8 +85,8 @@ pub struct Config {
     pub retries: RetryRules,
     /// What is served over HTTP; `None`: nothing.
     pub http: Option<HttpConfig>,
-    /// The ledger's file.
-    pub ledger: PathBuf,
+    /// Where explanations are kept.
+    pub ledger: LedgerConfig,
 }
 
 /// What the process itself may hold.
@@ -178,10 +180,7 @@ fn read_sections(top: &Section<'_>, base: &Path) -> Config {
         expected_run: ExpectedRun::read(top.set("expected_run")),
         retries: retries::read(top.set("retries")),
         http: top.set("http").and_then(|f| HttpConfig::read(&f, base)),
-        ledger: top
-            .set("ledger")
-            .and_then(|f| ledger(&f, base))
-            .unwrap_or_else(|| base.join("ledger.sqlite")),
+        ledger: ledger::read(top.set("ledger"), base),
     }
 }
 
@@ -200,13 +199,6 @@ fn farm_dir(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
     let dir = section.get("config_dir").and_then(|f| place(&f, base, Remote::Folder));
     section.finish();
     dir
-}
-
-fn ledger(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
-    let section = field.section()?;
-    let file = section.get("path").and_then(|f| path(&f, base));
-    section.finish();
-    file
 }
 
 /// A path; a relative one starts at `base`, the configuration file's directory.

@@ -7,6 +7,7 @@ pub mod causes;
 pub mod end;
 pub mod glob;
 pub mod input_url;
+pub mod labels;
 pub mod log_tail;
 pub mod machines;
 pub mod message;

@@ -6,6 +6,7 @@
 mod backends;
 pub mod cloud_storage;
 mod endpoint;
+mod error;
 mod farm_resolver;
 pub mod home;
 mod identities;
@@ -16,10 +17,10 @@ mod reload;
 mod retries;
 mod rights;
 mod sources;
+mod tails;
 mod token_review;
 pub mod why;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -28,7 +29,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::Retries;
+use crate::backend::{EndObserver, Retries};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::config::farm::Farm;
@@ -36,20 +37,21 @@ use crate::config::files::Files;
 use crate::config::queues::AckMode;
 use crate::config::watch::{Sources, Watched};
 use crate::gcp::credentials::Credentials;
-use crate::gcp::storage::StorageError;
 use crate::http::{self, Endpoint};
 use crate::pipeline::leases::Leases;
 use crate::pipeline::tally::{Observer, Tally};
-use crate::pipeline::{Deps, Ended, Pipeline, PipelineError, QueueBinding, Settings};
-use crate::queue::{Queue, QueueError};
+use crate::pipeline::{Deps, Ended, Pipeline, QueueBinding, Settings};
+use crate::queue::Queue;
 use crate::status::Status;
-pub use backends::{BackendError, Backends, api_of, cluster_of, templates};
+pub use backends::{BackendError, Backends, api_of, batch_of, cluster_of, templates};
 use cloud_storage::Layers;
+pub use error::ServiceError;
 use farm_resolver::FarmResolver;
 pub use identities::Identities;
 use overview::Overview;
 use retries::FarmRetries;
 pub use sources::{CatalogSource, Lookups, open_flags};
+use tails::TailWriter;
 use why::Why;
 
 /// How long what is under way may take once told to stop.
@@ -64,51 +66,6 @@ pub struct Loaded {
     pub farm: Farm,
     /// Where the farm's files are read.
     pub files: Files,
-}
-
-/// Why the service can't start or go on.
-#[derive(Debug, thiserror::Error)]
-pub enum ServiceError {
-    /// The configuration or the farm's files are wrong; each problem is a line.
-    #[error("{0}")]
-    Configuration(String),
-    /// A queue can't be opened.
-    #[error("queue {name}: {error}")]
-    Queue {
-        /// Its name.
-        name: String,
-        /// What it said.
-        error: QueueError,
-    },
-    /// Cloud Storage can't be used.
-    #[error("{0}")]
-    Storage(#[from] StorageError),
-    /// A backend can't be set up or has failed.
-    #[error(transparent)]
-    Backend(#[from] BackendError),
-    /// Another process listens there, or it is not ours to listen on.
-    #[error(
-        "http.listen: can't listen on {at}: {error}; stop what listens there, or write another \
-         address"
-    )]
-    Listen {
-        /// The address.
-        at: SocketAddr,
-        /// What the system said.
-        error: std::io::Error,
-    },
-    /// The HTTP endpoint failed.
-    #[error("the HTTP endpoint: {0}")]
-    Http(std::io::Error),
-    /// This process may not do what it would have to; a line for each backend.
-    #[error("{0}")]
-    Rights(String),
-    /// The pipeline can't go on.
-    #[error(transparent)]
-    Pipeline(#[from] PipelineError),
-    /// A part that runs for ever has ended.
-    #[error("{0} ended unexpectedly")]
-    Ended(String),
 }
 
 /// Loads the configuration at `path` and the farm's files, for watching.
@@ -135,6 +92,8 @@ pub struct Options {
     pub once: bool,
     /// With `once`: go on until the local backends' tasks have ended too.
     pub see_ends: bool,
+    /// How many tasks run at once on each local backend, in the place of its `jobs`.
+    pub jobs: Option<usize>,
     /// Take tasks from this queue and not from the configured ones.
     pub queue: Option<Arc<dyn Queue>>,
     /// Hears of every decision.
@@ -155,6 +114,7 @@ pub struct Service {
     http: Option<(TcpListener, Endpoint)>,
     see_ends: bool,
     why: Option<Why>,
+    tails: Option<TailWriter>,
 }
 
 impl Service {
@@ -172,7 +132,7 @@ impl Service {
         }
         let lookups = Lookups::open(&now, &clock).await.map_err(ServiceError::Configuration)?;
         let credentials = Credentials::application_default(rand::random());
-        let backends = Backends::open(&now, &credentials, &clock).await?;
+        let backends = Backends::open(&now, &credentials, &clock, options.jobs).await?;
         let layers = Layers::new(&now.config, &credentials)?;
         // What runs for a moment beside a running scheduler must not want its port.
         let http = now.config.http.as_ref().filter(|_| !options.once && options.queue.is_none());
@@ -190,7 +150,13 @@ impl Service {
         let sources = queues.iter().map(|binding| Arc::clone(&binding.queue)).collect();
         let leases: Vec<_> = queues.iter().map(|binding| Arc::clone(&binding.leases)).collect();
         let at = Arc::clone(&clock);
-        let why = options.ledger.then(|| Why::open(&now.config, &backends, &lookups, &clock));
+        let (mut hear, mut tails) = (Vec::new(), None);
+        if let Some(place) = now.config.ledger.tails.as_ref().filter(|_| options.ledger) {
+            let (way, writer) = tails::tails(cloud_storage::open(credentials.clone())?, place);
+            hear.push(way as Arc<dyn EndObserver>);
+            tails = Some(writer);
+        }
+        let why = options.ledger.then(|| Why::open(&now.config, &backends, &lookups, &clock, hear));
         let observer = match &why {
             Some(why) => Some(why.hear(options.observer)),
             None => options.observer,
@@ -253,6 +219,7 @@ impl Service {
             http,
             see_ends,
             why,
+            tails,
         })
     }
 
@@ -299,6 +266,9 @@ impl Service {
         let ledger_stop = CancellationToken::new();
         let ledger = self.why.map(|why| tokio::spawn(why.keep(ledger_stop.clone())));
         let mut keepers: JoinSet<()> = JoinSet::new();
+        if let Some(tails) = self.tails {
+            keepers.spawn(tails.run(CancellationToken::new()));
+        }
         for leases in &self.leases {
             keepers.spawn(Arc::clone(leases).run());
         }

@@ -4,14 +4,16 @@
 //! Every call to the queue or the API server may be slow, fail, succeed with its answer lost, or be
 //! the place of a crash, after which everything starts anew over what the crash left behind; some
 //! runs have two processes of one scheduler, of which one leads. There are two clusters, between
-//! which the weights move; the second one goes away for longer than its Lease lives. The contract,
-//! at most one Job for each task over both, is checked at each create and ack, and at the end, when the faults have stopped and
+//! which the weights move; the second one goes away for longer than its Lease lives. A sender posts
+//! tasks over HTTP until each is said to be scheduled. The contract, at most one Job for each task
+//! over both, is checked at each create and ack, and at the end, when the faults have stopped and
 //! every task must have exactly one Job. A failing seed prints its history.
 
 mod chaos;
 mod farm;
 mod fates;
 mod listener;
+mod posted;
 mod world;
 
 use std::panic::AssertUnwindSafe;

@@ -131,3 +131,30 @@ fn job_types_that_would_be_held_or_run_oddly_are_named() {
         assert!(said, "{verdict} {words}: {all:#?}");
     }
 }
+
+#[test]
+fn what_batch_needs_and_a_mapping_lacks_is_told_where_tasks_may_come_there() {
+    let backends = |weight: &str, routes: &str| {
+        format!(
+            "flags: {{file: flags.yaml}}\nbackends:\n- {{name: here, local: {{command: [\"true\"]}}}}\n\
+             - {{name: batch, gcp_batch: {{project: p}}, weight: {weight}}}\n{routes}"
+        )
+    };
+    let said = |weight, routes| {
+        let dir = farm(&backends(weight, routes), "", "");
+        let (rows, _) = check(&dir, "", &["--offline"]);
+        area(&rows, "batch")
+    };
+    let warned = said("{default: 0.5}", "");
+    let both = ["LINUX-PREEMPTIBLE", "LINUX-NONPREEMPTIBLE"];
+    for mapping in both {
+        let words = format!("mapping.{mapping}-UNPRIVILEGED of batch.yaml has no subconfig");
+        let found = warned.iter().any(|(v, detail)| v == "warn" && detail.contains(&words));
+        assert!(found, "{mapping}: {warned:?}");
+    }
+    assert_eq!(said("{default: 0}", "").len(), 2, "a flag may set its weight");
+    let none = said("{default: 0, flag: null}", "");
+    assert!(none.len() == 1 && none[0].0 == "pass", "{none:?}");
+    let bound = said("{default: 0.5}", "routes: [{platforms: LINUX, backends: here}]\n");
+    assert!(bound.len() == 1 && bound[0].0 == "pass", "{bound:?}");
+}

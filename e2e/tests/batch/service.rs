@@ -7,7 +7,8 @@ use anyhow::{Result, bail, ensure};
 use katabatch_e2e::batch::Fault;
 use katabatch_e2e::eventually;
 use katabatch_e2e::eventually::Seen;
-use katabatch_e2e::farm::{SIGNATURE, input};
+use katabatch_e2e::farm::{JOB_TYPE, SIGNATURE, input};
+use katabatch_e2e::process::Process;
 
 use crate::world::{SOON, World};
 
@@ -109,4 +110,38 @@ pub async fn storms() -> Result<()> {
     let quotas = world.batch.state().count("POST", Some(429));
     ensure!(quotas > 0, "no quota was met");
     judge(&world, TASKS)
+}
+
+pub async fn cancelled() -> Result<()> {
+    let world = World::new(60, 3).await?;
+    drain(&world).await?;
+    let all = world.batch.state().jobs.len();
+    let tasks = world.batch.state().inputs().len();
+    let cancel = async |name: &str, arguments: &[&str]| {
+        let fixed = ["cancel", "--job-type", "*_e2e_1", "--why", "a bad image", "-o", "json"];
+        let process = Process::start(world.dir.path(), name, &[&fixed, arguments].concat())?;
+        let ended = process.end(SOON).await?;
+        ensure!(ended.code == Some(0), "{ended:?}");
+        Ok(serde_json::from_str::<Vec<serde_json::Value>>(&ended.stdout)?)
+    };
+    let dry = cancel("dry", &["--dry-run"]).await?;
+    ensure!(world.batch.state().count("DELETE", Some(200)) == 0, "{dry:?}");
+    ensure!(!dry.is_empty() && dry.len() < all, "{dry:?}");
+    let listed: u64 = dry.iter().filter_map(|line| line["tasks"].as_u64()).sum();
+    ensure!(listed == 20, "{dry:?}");
+    ensure!(dry.iter().all(|line| line["job_type"] == format!("{JOB_TYPE}_1")), "{dry:?}");
+    let done = cancel("done", &["--yes"]).await?;
+    ensure!(done.iter().all(|line| line["outcome"] == "deleted"), "{done:?}");
+    {
+        let state = world.batch.state();
+        ensure!(state.count("DELETE", Some(200)) == dry.len(), "{:?}", state.seen);
+        ensure!(state.jobs.len() == all - dry.len() && state.inputs().len() == tasks - 20);
+    }
+    // What is over is left alone.
+    world.batch.state().set_all("SUCCEEDED");
+    let none = cancel("none", &["--yes"]).await?;
+    ensure!(none.is_empty(), "{none:?}");
+    let audit = std::fs::read_to_string(world.dir.path().join("state/controls.json"))?;
+    ensure!(audit.contains("cancel job type *_e2e_1") && audit.contains("20 tasks"), "{audit}");
+    Ok(())
 }

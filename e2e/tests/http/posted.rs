@@ -49,6 +49,30 @@ pub async fn a_hundred_posted_tasks_make_a_hundred_jobs_and_again_none_more(
     Ok(())
 }
 
+pub async fn labels_are_found_on_the_job_and_its_pods(case: Case) -> Result<()> {
+    let (site, endpoint) = served(&case, Plan::default(), json!({})).await?;
+    let scheduler = site.scheduler().await?;
+    until_health(&endpoint, 200, "ok").await?;
+    let labels = json!({ "team": "blue", "campaign": "spring-1" });
+    let outcomes = endpoint.post_labelled(JOB_TYPE, &input(0), &labels).await?.outcomes()?;
+    ensure!(all(&outcomes, "scheduled"), "{outcomes:?}");
+    endpoint.post(JOB_TYPE, &inputs(2)).await?;
+    let key = "task.katabatch.dev/team";
+    let has = |labels: Option<&std::collections::BTreeMap<String, String>>| {
+        labels.and_then(|labels| labels.get(key)).is_some_and(|team| team == "blue")
+    };
+    let jobs = site.jobs().await?;
+    let found: Vec<_> = jobs.iter().filter(|job| has(job.metadata.labels.as_ref())).collect();
+    ensure!(jobs.len() == 2 && found.len() == 1, "{jobs:?}");
+    ensure!(found[0].metadata.name.as_deref() == outcomes[0]["job"].as_str(), "{found:?}");
+    let pod = found[0].spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
+    ensure!(has(pod.and_then(|metadata| metadata.labels.as_ref())), "{found:?}");
+    let bad = endpoint.post_labelled(JOB_TYPE, &input(3), &json!({ "team": "x\"}" })).await?;
+    ensure!(bad.status == 422 && site.jobs().await?.len() == 2, "{bad:?}");
+    scheduler.stop().await?;
+    Ok(())
+}
+
 pub async fn at_the_limit_posted_tasks_are_deferred_and_never_created(case: Case) -> Result<()> {
     let plan = Plan { pending: 0, ..Plan::default() };
     let (site, endpoint) = served(&case, plan, json!({})).await?;

@@ -17,6 +17,7 @@ pub mod api;
 mod clear;
 pub mod client;
 mod end;
+mod ends;
 mod ledger;
 pub mod plan;
 mod poll;
@@ -31,7 +32,7 @@ pub(crate) mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -40,7 +41,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::Backend;
+use super::{Backend, EndObserver};
 use crate::clock::Clock;
 use crate::domain::name::{BackendName, TaskHash};
 use crate::domain::outcome::{Deferral, HoldKind, Outcome, Scope};
@@ -98,6 +99,7 @@ pub struct GcpBatch {
     pending_limit: AtomicUsize,
     /// Somebody needs a look at the jobs before the next is due.
     look: Notify,
+    listener: OnceLock<Arc<dyn EndObserver>>,
 }
 
 struct State {
@@ -158,6 +160,7 @@ impl GcpBatch {
             room: watch::Sender::new(Room::Unknown(why)),
             pending_limit: AtomicUsize::new(settings.pending_limit_default),
             look: Notify::new(),
+            listener: OnceLock::new(),
             writing: tokio::sync::Mutex::new(None),
             state: Mutex::new(state),
             settings,
@@ -166,6 +169,11 @@ impl GcpBatch {
             clock,
             leadership,
         })
+    }
+
+    /// Who hears of ends; the first one stays.
+    pub fn tell_ends(&self, listener: Arc<dyn EndObserver>) {
+        let _ = self.listener.set(listener);
     }
 
     /// Sets the pending limit, as flags say it.

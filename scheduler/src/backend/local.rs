@@ -5,8 +5,11 @@
 //! with this user's rights. A task is claimed by a directory of its Job's name, run under a
 //! supervisor that outlives the scheduler ([`supervise`]), and found again after a restart by its
 //! directory's [`state`]. Linux only in two things: a task's stray processes are found through
-//! `/proc`, and its first process is waited for with `waitid`.
+//! `/proc`, and its first process is waited for with `waitid`. Where the kernel permits it, a task
+//! also has a [`cgroup`] of its own: then its memory is limited, and no process of it gets away.
 
+mod cancel;
+mod cgroup;
 mod claim;
 mod end;
 mod environment;
@@ -33,22 +36,25 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+pub use cancel::{Unfinished, unfinished};
+pub use cgroup::{Cgroups, NoCgroups, Version};
 pub use end::{End, LocalEnd};
 pub use log_tail::TAIL_BYTES;
 pub use settings::{GRACE, LocalError, RETAIN_FINISHED, Settings};
 pub use supervise::{Supervisor, supervise};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, EndObserver};
 use crate::clock::Clock;
 use crate::domain::name::{BackendName, TaskHash};
 use crate::domain::outcome::{Deferral, HoldKind, Outcome, Scope};
 use crate::domain::room::Room;
 use crate::domain::task::Task;
 use crate::domain::workload::Workload;
-use record::Record;
+use record::{Memory, Record};
 use tasks::Tasks;
 
-/// How often adopted tasks are looked at, whose end no signal tells.
+/// How often adopted tasks are looked at, whose end no signal tells; and how often a supervisor
+/// looks for a request to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// How long a workload waits whose settings no process can have.
@@ -94,8 +100,7 @@ impl LocalBackend {
         let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Inbox { mut started, ends_found }) = inbox else { return };
         for end in ends_found {
-            // Nobody may be listening.
-            let _ = self.tasks.ends.send(end);
+            self.tasks.tell(end);
         }
         let mut children = FuturesUnordered::new();
         let mut look = tokio::time::interval(LOOK_EVERY);
@@ -127,6 +132,12 @@ impl LocalBackend {
         self.tasks.ends.subscribe()
     }
 
+    /// Who hears of ends too, each once unless it is known; before [`run`](Self::run), and the first
+    /// one stays.
+    pub fn tell_ends(&self, listener: Arc<dyn EndObserver>) {
+        let _ = self.tasks.listener.set(listener);
+    }
+
     /// How many tasks ended how: since the start, and those found then.
     pub fn summary(&self) -> BTreeMap<End, usize> {
         self.tasks.summary.read()
@@ -135,6 +146,7 @@ impl LocalBackend {
     fn record(&self, workload: &Workload, task: &Task) -> Result<Record, Deferral> {
         let settings = &self.tasks.settings;
         let dir = self.tasks.directory(&task.hash);
+        let job = dir.file_name().unwrap_or_default().to_string_lossy();
         let env = environment::of(workload, task, &dir.to_string_lossy())
             .map_err(|e| Deferral::new(Scope::Workload, HoldKind::JobRefused, e, REFUSED_RETRY))?;
         Ok(Record {
@@ -148,6 +160,11 @@ impl LocalBackend {
             env,
             deadline_ms: millis(workload.deadline()),
             grace_ms: millis(settings.grace),
+            memory: settings.cgroups.as_ref().and_then(|cgroups| {
+                let bytes = workload.profile.memory.milli() / 1_000;
+                let bytes = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0)?;
+                Some(Memory { bytes, group: cgroups.group(&settings.dir, &job) })
+            }),
         })
     }
 
@@ -204,6 +221,22 @@ impl Backend for LocalBackend {
 
     fn knows(&self, task: &Task) -> Option<bool> {
         Some(self.tasks.has(&task.hash))
+    }
+
+    /// A task that is asked to end counts until it has.
+    async fn clear(&self) -> Result<usize, Deferral> {
+        let (tasks, claiming) = (self.tasks.clone(), self.claiming.clone().lock_owned().await);
+        let cleared = tokio::task::spawn_blocking(move || {
+            let _claiming = claiming;
+            tasks.cancel_all()
+        });
+        let failed = |why: String| {
+            Deferral::new(Scope::Backend, HoldKind::BackendFailed, why, REFUSED_RETRY)
+        };
+        match cleared.await {
+            Ok(cleared) => cleared.map_err(|e| failed(e.to_string())),
+            Err(e) => Err(failed(e.to_string())),
+        }
     }
 
     fn acked(&self, tasks: &[TaskHash]) {

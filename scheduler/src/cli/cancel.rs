@@ -1,5 +1,9 @@
-//! `katabatch cancel`: deletes unfinished Jobs, for incidents. Their messages are acked in most cases,
-//! so that nothing makes them again; a pause of the same target keeps the others from starting.
+//! `katabatch cancel`: deletes unfinished Jobs, jobs of Batch and processes of this machine, for
+//! incidents. Their messages are acked in most cases, so that nothing makes them again; a pause of
+//! the same target keeps the others from starting. What is there, and how it is ended, is
+//! [`unfinished`]'s.
+
+mod unfinished;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,16 +15,13 @@ use serde::Serialize;
 use super::controls::{Opened, no_such_backend};
 use super::output::{Exit, Format, Row, after_printing, print_rows};
 use super::target::{TargetArgs, WhyArgs, confirm};
-use crate::backend::kubernetes::api::ClusterApi as _;
-use crate::backend::kubernetes::client::KubeApi;
 use crate::catalog::Freshness;
 use crate::clock::{Clock, SystemClock};
-use crate::config::backends::BackendKind;
+use crate::config::backends::BackendConfig;
 use crate::controls::Target;
 use crate::domain::glob::Glob;
-use crate::domain::name::label_value;
-use crate::render::labels;
-use crate::service::{CatalogSource, Loaded, api_of, load};
+use crate::service::{CatalogSource, Loaded, load};
+use unfinished::Found;
 
 /// How many job types are looked up in one call.
 const CHUNK: usize = 300;
@@ -43,31 +44,39 @@ pub struct CancelArgs {
     output: Format,
 }
 
-/// One Job, as it is printed.
+/// One Job, job of Batch or process, as it is printed.
 #[derive(Debug, Serialize)]
 struct Line {
     backend: String,
     job: String,
     command: String,
     job_type: String,
+    tasks: usize,
     outcome: &'static str,
 }
 
-impl Row for Line {
-    const HEADINGS: &'static [&'static str] = &["BACKEND", "JOB", "COMMAND", "JOB TYPE", "OUTCOME"];
-
-    fn cells(&self) -> Vec<String> {
-        let Self { backend, job, command, job_type, outcome } = self;
-        let outcome = (*outcome).to_owned();
-        vec![backend.clone(), job.clone(), command.clone(), job_type.clone(), outcome]
+impl Line {
+    fn new(
+        backend: &BackendConfig,
+        job: String,
+        command: String,
+        job_type: String,
+        tasks: usize,
+    ) -> Self {
+        let (backend, outcome) = (backend.name.to_string(), "would be deleted");
+        Self { backend, job, command, job_type, tasks, outcome }
     }
 }
 
-/// A Job to be deleted, and where.
-struct Found {
-    api: Arc<KubeApi>,
-    uid: String,
-    line: Line,
+impl Row for Line {
+    const HEADINGS: &'static [&'static str] =
+        &["BACKEND", "JOB", "COMMAND", "JOB TYPE", "TASKS", "OUTCOME"];
+
+    fn cells(&self) -> Vec<String> {
+        let Self { backend, job, command, job_type, tasks, outcome } = self;
+        let (tasks, outcome) = (tasks.to_string(), (*outcome).to_owned());
+        vec![backend.clone(), job.clone(), command.clone(), job_type.clone(), tasks, outcome]
+    }
 }
 
 /// What Jobs the target names, by the labels that they carry.
@@ -75,20 +84,22 @@ enum Wanted {
     All,
     Command(Glob),
     JobType(Glob),
-    /// The labels of a project's job types.
+    /// A project's job types, by their whole names.
     JobTypes(BTreeSet<String>),
 }
 
 impl Wanted {
-    fn takes(&self, command: &str, job_type: &str) -> bool {
+    /// Whether it takes what carries these labels; `label` is what the backend makes of a name.
+    fn takes(&self, command: &str, job_type: &str, label: fn(&str) -> String) -> bool {
         // A name that is no label value stands there as another one, made from it.
-        let fits =
-            |glob: &Glob, label: &str| glob.matches(label) || label_value(glob.as_str()) == label;
+        let fits = |glob: &Glob, found: &str| glob.matches(found) || label(glob.as_str()) == found;
         match self {
             Self::All => true,
             Self::Command(glob) => fits(glob, command),
             Self::JobType(glob) => fits(glob, job_type),
-            Self::JobTypes(labels) => labels.contains(job_type),
+            Self::JobTypes(names) => {
+                names.contains(job_type) || names.iter().any(|name| label(name) == job_type)
+            }
         }
     }
 }
@@ -107,21 +118,14 @@ pub async fn run(path: &Path, args: CancelArgs) -> anyhow::Result<Exit> {
     let mut err = std::io::stderr();
     let mut exit = Exit::Done;
     if !args.dry_run && !found.is_empty() {
+        let tasks: usize = found.iter().map(|found| found.line.tasks).sum();
         let question = format!("Delete {} unfinished Jobs of {target}?", found.len());
         confirm(args.yes, &question, &mut err)?;
         let what = format!("cancel {target}");
-        let detail = format!("{} Jobs: {}", found.len(), args.why.why);
+        let detail = format!("{} Jobs, {tasks} tasks: {}", found.len(), args.why.why);
         Opened::of(&loaded).await?.change(Vec::new(), what, detail).await?;
-        for Found { api, uid, line } in &mut found {
-            line.outcome = match api.delete_job(&line.job, uid).await {
-                Ok(()) => "deleted",
-                Err(error) if error.is_not_found() || error.is_conflict() => "gone",
-                Err(error) => {
-                    tracing::error!(job = line.job, %error, "not deleted");
-                    exit = Exit::Partly;
-                    "failed"
-                }
-            };
+        if !unfinished::end(&mut found).await {
+            exit = Exit::Partly;
         }
     }
     let lines: Vec<Line> = found.into_iter().map(|found| found.line).collect();
@@ -140,31 +144,7 @@ async fn find(loaded: &Loaded, target: &Target, wanted: &Wanted) -> anyhow::Resu
     let mut any = false;
     for backend in config.backends.iter().filter(|backend| chosen(backend.name.as_str())) {
         any = true;
-        if !matches!(backend.kind, BackendKind::Kubernetes { .. }) {
-            tracing::warn!("backend {} is no cluster: what runs there is left alone", backend.name);
-            continue;
-        }
-        let api = api_of(loaded, backend).await?;
-        let selector = format!(
-            "{}={},{}={}",
-            labels::MANAGED_BY,
-            labels::MANAGER,
-            labels::SCHEDULER,
-            config.scheduler
-        );
-        for job in api.select_jobs(&selector).await? {
-            if job.finished || job.deleting || !wanted.takes(&job.command, &job.job_type) {
-                continue;
-            }
-            let line = Line {
-                backend: backend.name.to_string(),
-                job: job.name,
-                command: job.command,
-                job_type: job.job_type,
-                outcome: "would be deleted",
-            };
-            found.push(Found { api: Arc::clone(&api), uid: job.uid, line });
-        }
+        found.extend(unfinished::find(loaded, backend, wanted).await?);
     }
     match target {
         Target::Backend(glob) if !any => Err(no_such_backend(config, glob.as_str())),
@@ -172,22 +152,48 @@ async fn find(loaded: &Loaded, target: &Target, wanted: &Wanted) -> anyhow::Resu
     }
 }
 
-/// The labels of the job types whose project fits.
+/// The job types whose project fits.
 async fn job_types_of(loaded: &Loaded, project: &Glob) -> anyhow::Result<BTreeSet<String>> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let source = CatalogSource::open(loaded, &clock).await.map_err(|error| anyhow!(error))?;
     let names = source.job_types().await?;
     let catalog = source.catalog();
-    let mut labels = BTreeSet::new();
+    let mut fitting = BTreeSet::new();
     for chunk in names.chunks(CHUNK) {
         for (name, entities) in catalog.look_up(chunk, Freshness::Cached).await? {
             let fits = |job: &crate::catalog::entity::Job| {
                 job.project.as_deref().is_some_and(|of| project.matches(of))
             };
             if entities.jobs.iter().any(fits) {
-                labels.insert(label_value(name.as_str()));
+                fitting.insert(name.as_str().to_owned());
             }
         }
     }
-    Ok(labels)
+    Ok(fitting)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::gcp_batch::spec::label;
+    use crate::domain::name::label_value;
+
+    #[test]
+    fn a_name_is_found_by_what_each_backend_makes_of_it() {
+        let check = |wanted: &Wanted, of: fn(&str) -> String, name: &str, expect| {
+            assert_eq!(wanted.takes("fuzz", &of(name), of), expect, "{name}");
+        };
+        let one = |text: &str| Wanted::JobType(Glob::new(text));
+        for of in [label_value as fn(&str) -> String, label] {
+            check(&one("libfuzzer_*"), of, "libfuzzer_asan_x", true);
+            check(&one("libfuzzer_*"), of, "afl_asan_x", false);
+            check(&one("Odd name/1"), of, "Odd name/1", true);
+            check(&one("Odd name/1"), of, "Odd name/2", false);
+            let project = Wanted::JobTypes(["Odd name/1".to_owned()].into());
+            check(&project, of, "Odd name/1", true);
+            check(&project, of, "another", false);
+            check(&Wanted::Command(Glob::new("fuzz")), of, "any", true);
+            check(&Wanted::Command(Glob::new("minimize")), of, "any", false);
+        }
+    }
 }

@@ -3,9 +3,10 @@
 //! It changes nothing. Each look is a row with pass, warn, fail or not_checked; the exit code is
 //! the worst one's: 1 where anything failed, else 0. What is made of what was seen is
 //! [`crate::check`]'s; who looks is here, one file for each part: [`catalog`] and flags,
-//! [`templates`], [`cluster`] with its [`nodes`] and the accounts' [`identities`], [`queues`] with
+//! [`templates`], [`batch`], [`cluster`] with its [`nodes`] and the accounts' [`identities`], [`queues`] with
 //! [`subscriptions`], and Cloud [`storage`].
 
+mod batch;
 mod catalog;
 mod cluster;
 mod identities;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 
 use super::output::{Exit, Format, Row, after_printing, print_rows};
+use crate::backend::local::Cgroups;
 use crate::check::findings::{Finding, Findings, Verdict};
 use crate::config::backends::BackendKind;
 use crate::service::{Loaded, load};
@@ -102,16 +104,19 @@ async fn everything(config: &Path, offline: bool, looks: &Looks) -> Findings {
         .backends
         .iter()
         .map(|backend| cluster::check(&loaded, backend, offline, looks, known.clone()));
-    let (first, clusters, queues, storage) = tokio::join!(
+    let batches =
+        loaded.config.backends.iter().map(|backend| batch::check(&loaded, backend, known.clone()));
+    let (first, clusters, batches, queues, storage) = tokio::join!(
         known.clone(),
         futures::future::join_all(clusters),
+        futures::future::join_all(batches),
         queues::check(&loaded, offline, looks, known.clone()),
         storage::check(&loaded, offline, looks),
     );
     findings.extend(first.findings.clone());
     findings.extend(queues);
     findings.extend(storage);
-    clusters.into_iter().for_each(|cluster| findings.extend(cluster));
+    clusters.into_iter().chain(batches).for_each(|cluster| findings.extend(cluster));
     findings
 }
 
@@ -139,6 +144,20 @@ fn local_backends(loaded: &Loaded) -> Findings {
                 "runs tasks as processes of this machine, isolated from nothing",
                 "for trying things out; untrusted work belongs on Kubernetes",
             );
+            match Cgroups::find() {
+                Ok(found) => findings.pass(
+                    backend.name.as_str(),
+                    format!(
+                        "can limit its tasks' memory, by cgroups in {}",
+                        found.place().display()
+                    ),
+                ),
+                Err(missing) => findings.warn(
+                    backend.name.as_str(),
+                    format!("tasks run without a limit of their memory: {missing}"),
+                    missing.hint,
+                ),
+            }
         }
     }
     findings

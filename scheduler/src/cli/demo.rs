@@ -184,7 +184,9 @@ fn table(tally: &Tally, local: &[Arc<LocalBackend>], expected: &Expectation) -> 
             End::Succeeded => &mut succeeded,
             End::Failed(_) => &mut failed,
             End::DeadlineExceeded => &mut deadline,
-            End::Killed(_) | End::NotStarted | End::Unknown => &mut other,
+            End::Killed(_) | End::OutOfMemory | End::Cancelled | End::NotStarted | End::Unknown => {
+                &mut other
+            }
         } += n as u64;
     }
     let ends = expected.ends;

@@ -6,6 +6,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::output::{Exit, Format, Row, after_printing, print_rows};
+use crate::config::backends::JOBS;
 use crate::pipeline::Ended;
 use crate::pipeline::tally::Counts;
 use crate::service::{Options, Service, load};
@@ -17,6 +18,9 @@ pub struct RunArgs {
     /// became of the tasks.
     #[arg(long)]
     once: bool,
+    /// How many tasks run at once on this machine, in the place of each local backend's `jobs`.
+    #[arg(long, value_name = "N", value_parser = jobs)]
+    jobs: Option<usize>,
     /// How to print what became of the tasks, with --once.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -56,9 +60,15 @@ pub(super) fn rows(counts: &Counts) -> Vec<Count> {
     rows
 }
 
+/// As in the configuration.
+fn jobs(text: &str) -> Result<usize, String> {
+    let jobs = text.parse().ok().filter(|jobs| JOBS.contains(jobs));
+    jobs.ok_or_else(|| format!("write a whole number from {} to {}", JOBS.start(), JOBS.end()))
+}
+
 /// Runs the command.
 pub async fn run(config: &Path, args: RunArgs) -> anyhow::Result<Exit> {
-    let options = Options { once: args.once, ledger: true, ..Options::default() };
+    let options = Options { once: args.once, jobs: args.jobs, ledger: true, ..Options::default() };
     let service = Service::build(load(config)?, options).await?;
     let (tally, stop) = (service.tally(), stop_on_signals()?);
     match stop.run_until_cancelled(service.review_rights()).await {

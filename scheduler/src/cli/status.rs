@@ -149,6 +149,11 @@ fn lines(status: &Status) -> Vec<Line> {
     for (what, name, n) in done.chain(rejected) {
         lines.push(line(what, name, n.to_string(), String::new()));
     }
+    for (kind, ends) in status.ends.iter().filter(|(_, ends)| ends.count > 0) {
+        let hours = ends.lost_seconds / 3_600.0;
+        let detail = if hours < 0.05 { String::new() } else { format!("{hours:.1} h lost") };
+        lines.push(line("ended", kind, ends.count.to_string(), detail));
+    }
     lines
 }
 
@@ -188,7 +193,7 @@ fn room(backend: &Backend) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{BackendState, Held, Queue};
+    use crate::status::{BackendState, Ends, Held, Queue};
 
     #[test]
     fn the_table_says_what_is_wrong_and_where_the_tasks_are() {
@@ -214,6 +219,10 @@ mod tests {
         status.pauses.push(Told { why: "bad".into(), at: "noon".into(), ..told.clone() });
         status.lost_backends.push(Lost { told, cleared_at: None });
         status.held.insert("forbidden".into(), Held { tasks: 4, detail: "no rights".into() });
+        let ends = |count, lost_seconds| Ends { count, lost_seconds };
+        status.ends.insert("evicted".into(), ends(2, 5_400.0));
+        status.ends.insert("succeeded".into(), ends(7, 0.0));
+        status.ends.insert("unknown".into(), ends(0, 0.0));
         let shown: Vec<_> = lines(&status).iter().map(|line| line.cells().join("|")).collect();
         assert_eq!(
             shown.get(..6),
@@ -230,6 +239,7 @@ mod tests {
                 .as_slice()
             )
         );
+        assert_eq!(shown[shown.len() - 2..], ["ended|evicted|2|1.5 h lost", "ended|succeeded|7|"]);
     }
 
     #[test]

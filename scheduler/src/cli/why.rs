@@ -48,7 +48,7 @@ pub async fn run(config: &Path, args: WhyArgs) -> anyhow::Result<Exit> {
     let answer = match asked {
         Ok(answer) => answer,
         Err(why) => {
-            let file = &loaded.config.ledger;
+            let file = &loaded.config.ledger.path;
             // stderr may be closed; the answer still counts.
             let _ = writeln!(
                 err,

@@ -120,6 +120,9 @@ pub(super) fn read(field: Option<Field<'_>>, base: &Path) -> Vec<BackendConfig> 
     items.iter().filter_map(|item| read_one(item, base, alone, &mut seen)).collect()
 }
 
+/// How many tasks may be said to run at once on this machine.
+pub const JOBS: std::ops::RangeInclusive<usize> = 1..=4_096;
+
 const RETAIN_FINISHED: Duration = Duration::from_secs(600);
 
 fn default_kubernetes() -> BackendKind {
@@ -281,7 +284,7 @@ fn read_local(field: &Field<'_>, base: &Path) -> Option<BackendKind> {
     let kind = BackendKind::Local {
         command: command.unwrap_or_default(),
         dir: section.get("dir").and_then(|f| path(&f, base)).unwrap_or_else(|| base.join("work")),
-        jobs: section.get("jobs").and_then(|f| f.whole(1..=4_096_usize)).unwrap_or(2),
+        jobs: section.get("jobs").and_then(|f| f.whole(JOBS)).unwrap_or(2),
     };
     section.finish();
     Some(kind)

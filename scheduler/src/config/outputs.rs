@@ -21,7 +21,7 @@ pub(super) fn read(field: &Field<'_>) -> Option<String> {
 
 /// Whether `name` can be a bucket's (Cloud Storage, "About Cloud Storage buckets"): lower-case
 /// letters, digits, `-`, `_` and `.`, 3 to 222 of them, a letter or digit at both ends.
-fn is_bucket(name: &str) -> bool {
+pub(super) fn is_bucket(name: &str) -> bool {
     let alphanumeric = |c: &u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     let bytes = name.as_bytes();
     (3..=222).contains(&bytes.len())

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::backends::{BackendConfig, BackendKind};
 use crate::domain::glob::Glob;
+use crate::domain::labels;
 use crate::domain::name::BackendName;
 use crate::gate::routes::{Routes, Rule};
 use crate::located::reading::Field;
@@ -22,12 +23,18 @@ fn read_one(field: &Field<'_>, backends: &[BackendConfig]) -> Option<Rule> {
     };
     let job_types = globs(section.get("job_types"));
     let platforms = globs(section.get("platforms"));
-    let labels: BTreeMap<String, Glob> = section
+    let wanted: BTreeMap<String, Glob> = section
         .get("labels")
         .and_then(|f| f.entries())
         .unwrap_or_default()
         .into_iter()
-        .filter_map(|(label, value)| Some((label.to_owned(), Glob::new(value.text()?))))
+        .filter_map(|(label, value)| {
+            if label.strip_prefix(labels::PREFIX).is_some_and(|name| !labels::is_name(name)) {
+                let hint = "write at most 63 letters, digits, `-`, `_` and `.` after the `/`";
+                value.fault("is of a label that no task can have", hint);
+            }
+            Some((label.to_owned(), Glob::new(value.text()?)))
+        })
         .collect();
     let bound = section.required("backends", "name the backends that such tasks may go to");
     let mut names = Vec::new();
@@ -38,11 +45,11 @@ fn read_one(field: &Field<'_>, backends: &[BackendConfig]) -> Option<Rule> {
     if let Some(bound) = bound.filter(|bound| bound.one_or_more().is_empty()) {
         bound.fault("is empty", "name at least one backend");
     }
-    if job_types.is_empty() && platforms.is_empty() && labels.is_empty() {
+    if job_types.is_empty() && platforms.is_empty() && wanted.is_empty() {
         field.fault("says of no task that it is about it", "give job_types, platforms or labels");
     }
     section.finish();
-    Some(Rule { job_types, platforms, labels, backends: names })
+    Some(Rule { job_types, platforms, labels: wanted, backends: names })
 }
 
 fn named<'a>(

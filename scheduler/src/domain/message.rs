@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::input_url::{BadUrl, InputUrl};
+use super::labels::TaskLabels;
 use super::redact::redact;
 use super::task::{Task, WorkloadKey};
 
@@ -94,7 +95,8 @@ pub fn decode(
         return Err(BadMessage::Invalid { name: "eta", problem });
     }
     let key = WorkloadKey { command: command.into(), job_type: job_type.into() };
-    Ok(Decoded::Task(Box::new(Task::new(key, input, message_id, published_at))))
+    let task = Task::new(key, input, message_id, published_at);
+    Ok(Decoded::Task(Box::new(Task { labels: TaskLabels::of(attributes), ..task })))
 }
 
 #[cfg(test)]
@@ -115,12 +117,13 @@ mod tests {
 
     #[test]
     fn a_message_as_clusterfuzz_publishes_it_is_a_task() {
-        let Ok(Decoded::Task(task)) = read(&[("initial_command", "fuzz"), ("extra", "1")], None)
-        else {
-            panic!("no task")
-        };
+        let more =
+            [("initial_command", "fuzz"), ("extra", "1"), ("task.katabatch.dev/team", "fuzzing")];
+        let Ok(Decoded::Task(task)) = read(&more, None) else { panic!("no task") };
         assert_eq!(task.key.to_string(), "fuzz j");
         assert_eq!(task.input.reveal(), URL);
+        let labels: Vec<_> = task.labels.iter().collect();
+        assert_eq!(labels, [("task.katabatch.dev/team", "fuzzing")]);
     }
 
     #[test]

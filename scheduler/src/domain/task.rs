@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use super::input_url::InputUrl;
+use super::labels::TaskLabels;
 use super::name::{Attempt, Command, JobName, JobType, Subject, TaskHash};
 
 /// What all tasks of one configuration share: the key of a workload.
@@ -32,6 +33,8 @@ pub struct Task {
     pub hash: TaskHash,
     /// When its message was published.
     pub published_at: Timestamp,
+    /// What its sender labelled it with; no part of its identity.
+    pub labels: TaskLabels,
     /// Whether its message waits for its end.
     pub follow: Follow,
 }
@@ -60,7 +63,8 @@ impl Task {
         let message = || Subject::Message(message_id.to_owned());
         let subject = input.object().cloned().map_or_else(message, Subject::Object);
         let hash = TaskHash::of(&key.command, &key.job_type, &subject);
-        Self { key, input, hash, published_at, follow: Follow::No }
+        let (follow, labels) = (Follow::No, TaskLabels::default());
+        Self { key, input, hash, published_at, labels, follow }
     }
 
     /// The name of this task's first Job.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::domain::glob::Glob;
+use crate::domain::labels::{PREFIX, TaskLabels};
 use crate::domain::name::BackendName;
 use crate::domain::workload::Workload;
 
@@ -13,21 +14,31 @@ pub struct Rule {
     pub job_types: Vec<Glob>,
     /// Platforms as the catalog has them (`LINUX`, `ANDROID`, …), any of them.
     pub platforms: Vec<Glob>,
-    /// Labels of the workload's profile, all of them.
+    /// Labels, all of them: of the workload's profile, or of the task itself where the key begins
+    /// with the prefix of such.
     pub labels: BTreeMap<String, Glob>,
     /// Where such tasks may go; never empty.
     pub backends: Vec<BackendName>,
 }
 
 impl Rule {
-    fn is_about(&self, workload: &Workload) -> bool {
+    /// Whether it is about some tasks of a workload and not about others.
+    pub fn reads_tasks(&self) -> bool {
+        self.labels.keys().any(|label| label.starts_with(PREFIX))
+    }
+
+    fn is_about(&self, workload: &Workload, task: &TaskLabels) -> bool {
         let any = |globs: &[Glob], name: &str| {
             globs.is_empty() || globs.iter().any(|glob| glob.matches(name))
         };
         any(&self.job_types, workload.key.job_type.as_str())
             && any(&self.platforms, &workload.platform)
             && self.labels.iter().all(|(label, glob)| {
-                workload.profile.labels.get(label).is_some_and(|value| glob.matches(value))
+                let value = match label.starts_with(PREFIX) {
+                    true => task.get(label),
+                    false => workload.profile.labels.get(label).map(String::as_str),
+                };
+                value.is_some_and(|value| glob.matches(value))
             })
     }
 }
@@ -37,10 +48,16 @@ impl Rule {
 pub struct Routes(pub Vec<Rule>);
 
 impl Routes {
-    /// The backends that this workload's tasks are bound to; `None`: they may go anywhere.
-    pub fn bound(&self, workload: &Workload) -> Option<&[BackendName]> {
-        let rule = self.0.iter().find(|rule| rule.is_about(workload))?;
-        Some(&rule.backends)
+    /// The rule that decides about a task of this workload with these labels; `None`: it may go
+    /// anywhere.
+    pub fn rule(&self, workload: &Workload, task: &TaskLabels) -> Option<&Rule> {
+        self.0.iter().find(|rule| rule.is_about(workload, task))
+    }
+
+    /// Whether two tasks of one workload, or one task posted twice, may be bound to different
+    /// backends.
+    pub fn read_tasks(&self) -> bool {
+        self.0.iter().any(Rule::reads_tasks)
     }
 
     /// A text that differs where the rules do, for the record of an epoch.

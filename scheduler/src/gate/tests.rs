@@ -185,6 +185,7 @@ proptest! {
 
 mod rules {
     use crate::domain::glob::Glob;
+    use crate::domain::labels::TaskLabels;
     use crate::domain::task::WorkloadKey;
     use crate::domain::workload::{Account, Isolation, Profile, Workload};
     use crate::gate::routes::{Routes, Rule};
@@ -225,7 +226,8 @@ mod rules {
         ]);
         let to = |job_type, platform, team| {
             let workload = workload(job_type, platform, team);
-            routes.bound(&workload).map(|bound| bound[0].to_string())
+            let rule = routes.rule(&workload, &TaskLabels::default());
+            rule.map(|rule| rule.backends[0].to_string())
         };
         assert_eq!(to("android-x", "ANDROID", None).as_deref(), Some("phones"));
         assert_eq!(to("x_phone", "LINUX", None).as_deref(), Some("phones"));
@@ -234,6 +236,19 @@ mod rules {
         assert_eq!(to("libfuzzer_x", "LINUX", Some("public")), None);
         assert_eq!(to("libfuzzer_x", "LINUX", None), None);
         assert_eq!(to("afl_x", "LINUX", None), None);
+        assert!(!routes.read_tasks());
+        // A label of the task itself, whatever the profile says.
+        let mut own = rule(&["libfuzzer_*"], &[], None, "urgent");
+        own.labels = [("task.katabatch.dev/team".to_owned(), Glob::new("blue*"))].into();
+        let routes = Routes([vec![own], routes.0.clone()].concat());
+        assert!(routes.read_tasks());
+        let of = |team: &str| {
+            let labels = [("task.katabatch.dev/team".to_owned(), team.to_owned())].into();
+            let workload = workload("libfuzzer_x", "LINUX", Some("secret"));
+            let rule = routes.rule(&workload, &TaskLabels::of(&labels)).expect("a rule");
+            rule.backends[0].to_string()
+        };
+        assert_eq!((of("blue-1").as_str(), of("red").as_str()), ("urgent", "secret"));
         let other = Routes(vec![rule(&["a"], &[], None, "b")]);
         assert_ne!(routes.fingerprint(), other.fingerprint());
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use crate::domain::labels;
 use crate::domain::message::{self, BadMessage, Decoded};
 use crate::domain::name::JobName;
 use crate::domain::outcome::{RejectKind, Rejection};
@@ -16,11 +17,6 @@ use crate::queue::push::Posted;
 
 /// The most characters of a name: what a Datastore key's name may have.
 const LONGEST_NAME: usize = 1_500;
-/// The most labels of a task, and the most characters of one's key and value.
-const MOST_LABELS: usize = 16;
-const LONGEST_LABEL: usize = 63;
-/// Attributes that say what a task is, so that no label may have their name.
-const RESERVED: &[&str] = &["command", "job", "argument", "eta", "eventType", "base_os_version"];
 
 /// One task of a request.
 #[derive(Clone, PartialEq, Eq)]
@@ -63,7 +59,7 @@ fn item(task: Value, now: Timestamp) -> Result<Item, String> {
     let job_type = text("job_type", LONGEST_NAME)?.ok_or(".job_type: is missing")?;
     let url = text("input_url", usize::MAX)?.ok_or(".input_url: is missing")?;
     let id = text("id", LONGEST_NAME)?;
-    let labels = labels(task.remove("labels"))?;
+    let labels = labels_of(task.remove("labels"))?;
     if !task.is_empty() {
         let known = "command, job_type, input_url, id and labels";
         return Err(format!(": has a member that is none of {known}"));
@@ -107,26 +103,26 @@ fn text(value: Option<Value>, key: &str, most: usize) -> Result<Option<String>, 
     }
 }
 
-fn labels(value: Option<Value>) -> Result<BTreeMap<String, String>, String> {
-    let labels = match value {
+fn labels_of(value: Option<Value>) -> Result<BTreeMap<String, String>, String> {
+    let given = match value {
         None => Map::new(),
         Some(Value::Object(labels)) => labels,
         Some(_) => return Err(".labels: must be an object".to_owned()),
     };
-    if labels.len() > MOST_LABELS {
-        return Err(format!(".labels: has more than {MOST_LABELS} members"));
+    if given.len() > labels::MOST {
+        return Err(format!(".labels: has more than {} members", labels::MOST));
     }
-    let fits = |text: &str| text.chars().count() <= LONGEST_LABEL;
-    let label = |(key, value): (String, Value)| match value {
-        _ if RESERVED.contains(&key.as_str()) => {
-            Err(format!(".labels: `{key}` is no label's name"))
+    let label = |(name, value): (String, Value)| match value {
+        Value::String(value) if labels::is_name(&name) && labels::is_value(&value) => {
+            Ok((format!("{}{name}", labels::PREFIX), value))
         }
-        Value::String(value) if !key.is_empty() && fits(&key) && fits(&value) => Ok((key, value)),
         _ => {
-            Err(format!(".labels: keys and values are texts of at most {LONGEST_LABEL} characters"))
+            Err(".labels: names and values are labels of Kubernetes: at most 63 letters, digits, \
+                  `-`, `_` and `.`, of which the first and last are letters or digits"
+                .to_owned())
         }
     };
-    labels.into_iter().map(label).collect()
+    given.into_iter().map(label).collect()
 }
 
 #[cfg(test)]
@@ -149,14 +145,18 @@ mod tests {
         let of = |signature| {
             let url = format!("https://storage.googleapis.com/b/o?X-Goog-Signature={signature}");
             let task = format!(
-                "{{\"command\":\"fuzz\",\"job_type\":\"j\",\"input_url\":\"{url}\",\"labels\":{{\"a\":\"b\"}}}}"
+                "{{\"command\":\"fuzz\",\"job_type\":\"j\",\"input_url\":\"{url}\",\"labels\":{{\"job\":\"b\"}}}}"
             );
             body(&task).expect("a body").remove(0)
         };
         let (one, other) = (of("1"), of("2"));
         assert_eq!(one.id, other.id);
         let hash = |item: Item| item.task.map(|(posted, _)| posted.hash).ok();
-        assert!(hash(one.clone()).is_some() && hash(one) == hash(other));
+        assert!(hash(one.clone()).is_some() && hash(one) == hash(other.clone()));
+        // A label is told apart from what says which task it is, whatever its name.
+        let (posted, _) = other.task.expect("a task");
+        assert_eq!(posted.attributes["task.katabatch.dev/job"], "b");
+        assert_eq!(posted.attributes["job"], "j");
     }
 
     #[test]
@@ -181,8 +181,10 @@ mod tests {
         check("{\"tasks\":[{\"command\":\"\"}]}", "tasks[0].command: is empty");
         check(&task(",\"id\":7"), "tasks[0].id: must be text");
         check(&task(",\"urll\":\"SECRET\""), "tasks[0]: has a member");
-        check(&task(",\"labels\":{\"argument\":\"SECRET\"}"), "`argument` is no label's name");
-        check(&task(",\"labels\":{\"a\":1}"), "tasks[0].labels: keys and values");
+        for bad in ["\"a\":1", "\"\":\"x\"", "\"a/b\":\"x\"", "\"a\":\"SECRET x\"", "\"-\":\"x\""] {
+            let labels = format!(",\"labels\":{{{bad}}}");
+            check(&task(&labels), "tasks[0].labels: names and values are labels");
+        }
     }
 
     #[test]

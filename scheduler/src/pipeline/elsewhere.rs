@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::book::{Entry, Place};
@@ -22,6 +23,8 @@ use crate::domain::task::{Follow, Task};
 const GONE_AGAIN: Duration = Duration::from_secs(60);
 /// The wait after an asking that panicked.
 const PANIC_AGAIN: Duration = Duration::from_secs(10);
+/// For how long a sender may post a task again: its input's URL, signed for a day, is dead by then.
+const POSTED_FOR: SignedDuration = SignedDuration::from_hours(26);
 /// How many tasks are remembered that left undone after they had been given to a backend.
 const REMEMBERED: usize = 20_000;
 
@@ -40,16 +43,26 @@ impl Pipeline {
         if self.is_lost(at) || entry.cleared.contains(&at) {
             return true;
         }
+        // What is known costs nothing, and tells of an input that was queued twice, too.
+        if let Some(there) = self.deps.backends[at].backend.knows(&entry.task) {
+            return !there;
+        }
+        let since = self.since(entry);
+        let weighed = self.in_force.epoch().is_none_or(|e| e.may_have(self.name_of(at), since));
+        // Posted again with other labels it may be bound elsewhere, however fresh it is.
+        let fresh = !self.deps.routes.read_tasks() && self.is_fresh(since);
+        !entry.tried.contains(&at) && (!weighed || fresh)
+    }
+
+    /// Since when a task may have been handed to a scheduler. A message tells, since it keeps its
+    /// date over all its deliveries; a sender that keeps its tasks may have posted them before.
+    fn since(&self, entry: &Entry) -> Timestamp {
         let published = entry.task.published_at;
-        let tried = entry.tried.contains(&at);
-        let weighed = self.in_force.epoch().is_none_or(|e| e.may_have(self.name_of(at), published));
-        if !tried && !weighed {
-            return true;
+        if entry.tickets.iter().all(|ticket| self.holds(ticket.queue)) {
+            return published;
         }
-        match self.deps.backends[at].backend.knows(&entry.task) {
-            Some(there) => !there,
-            None => !tried && self.is_fresh(published),
-        }
+        let earliest = self.deps.clock.wall().checked_sub(POSTED_FOR).unwrap_or(Timestamp::MIN);
+        published.min(earliest)
     }
 
     /// The backends but `target` that must be asked for a task.
@@ -62,7 +75,7 @@ impl Pipeline {
         let lost = |name: &BackendName| {
             self.in_force.controls().is_some_and(|controls| controls.lost(name).is_some())
         };
-        let published = entry.task.published_at;
+        let published = self.since(entry);
         if let Some(epochs) = self.in_force.epoch()
             && let Some(gone) = epochs.gone(&configured, published).find(|name| !lost(name))
         {

@@ -77,10 +77,12 @@ impl Pipeline {
         free: &[usize],
         now: Instant,
     ) -> Option<usize> {
-        let bound = self.deps.routes.bound(workload).map(<[BackendName]>::to_vec);
+        let labels = &self.book.get(&hash)?.task.labels;
+        let rule = self.deps.routes.rule(workload, labels);
+        let bound = rule.map(|rule| (rule.backends.clone(), rule.reads_tasks()));
         let may = |this: &Self, at: usize| {
             let name = this.name_of(at);
-            !this.is_lost(at) && bound.as_ref().is_none_or(|bound| bound.contains(name))
+            !this.is_lost(at) && bound.as_ref().is_none_or(|(bound, _)| bound.contains(name))
         };
         let route = self.weights.route(&hash, self.deps.clock.wall(), |at| may(self, at));
         let primary = match route {
@@ -92,7 +94,7 @@ impl Pipeline {
                 return None;
             }
             Route::Nowhere => {
-                self.nowhere(hash, workload, bound.as_deref(), now);
+                self.nowhere(hash, workload, bound, now);
                 return None;
             }
         };
@@ -141,26 +143,35 @@ impl Pipeline {
         })
     }
 
-    /// No backend that the task may go to takes any.
+    /// No backend that the task may go to takes any; `bound`: those that a rule allows, and whether
+    /// for the task's own labels.
     fn nowhere(
         &mut self,
         hash: TaskHash,
         workload: &Workload,
-        bound: Option<&[BackendName]>,
+        bound: Option<(Vec<BackendName>, bool)>,
         now: Instant,
     ) {
-        let Some(bound) = bound else {
+        let Some((names, by_labels)) = bound else {
             let detail = "no backend has a weight above zero and its flag on";
             let why = Deferral::new(Scope::Task, HoldKind::NoBackend, detail, NOWHERE_AGAIN);
             return self.hold(hash, None, Place::Until(now + NOWHERE_AGAIN), &why);
         };
-        let names: Vec<&str> = bound.iter().map(BackendName::as_str).collect();
+        let names: Vec<&str> = names.iter().map(BackendName::as_str).collect();
         let detail = format!(
-            "a routing rule binds job type {} to backend {}, which takes nothing: its weight is 0, \
-             its flag is off, or it was declared lost",
-            workload.key.job_type,
+            "a routing rule binds {} to backend {}, which takes nothing: its weight is 0, its flag is \
+             off, or it was declared lost",
+            match by_labels {
+                true => "tasks of its labels".to_owned(),
+                false => format!("job type {}", workload.key.job_type),
+            },
             names.join(" or ")
         );
+        if by_labels {
+            // Others of the workload may go on.
+            let why = Deferral::new(Scope::Task, HoldKind::Bound, detail, NOWHERE_AGAIN);
+            return self.hold(hash, None, Place::Until(now + NOWHERE_AGAIN), &why);
+        }
         let why = Deferral::new(Scope::Workload, HoldKind::Bound, detail, WOKEN);
         self.hold(hash, None, Place::Workload(workload.key.clone()), &why);
     }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::expansion;
 use super::labels::{self, HASH_LABEL_LEN};
 use super::variables::Sentinels;
+use crate::domain::labels::TaskLabels;
 use crate::domain::name::{Attempt, JobName};
 use crate::domain::task::{Follow, Task};
 
@@ -65,8 +66,8 @@ impl CheckedJob {
             attempt.to_string(),
             task.published_at.to_string(),
         ];
-        let follow = task.follow != Follow::No;
-        FilledJob { name, values, follow, checked: self.clone(), value: OnceLock::new() }
+        let (labels, follow) = (task.labels.clone(), task.follow != Follow::No);
+        FilledJob { name, values, labels, follow, checked: self.clone(), value: OnceLock::new() }
     }
 
     /// What the policy lets pass and a person should know.
@@ -107,6 +108,9 @@ pub struct FilledJob {
     pub name: JobName,
     /// In the order of [`Sentinels::all`].
     values: [String; 6],
+    /// What the task's sender labelled it with.
+    labels: TaskLabels,
+    /// Its message waits for its end.
     follow: bool,
     checked: CheckedJob,
     value: OnceLock<Value>,
@@ -126,8 +130,21 @@ impl FilledJob {
     pub fn value(&self) -> &Value {
         self.value.get_or_init(|| {
             let value = &self.checked.inner.value;
-            if self.follow { self.substitute(&marked(value)) } else { self.substitute(value) }
+            let marked = self.follow.then(|| marked(value));
+            let mut value = self.substitute(marked.as_ref().unwrap_or(value));
+            self.label(&mut value);
+            value
         })
+    }
+
+    /// Puts the sender's labels on Job and pod, in the place of none that is there.
+    fn label(&self, job: &mut Value) {
+        for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
+            let Some(Value::Object(labels)) = job.pointer_mut(labels) else { continue };
+            for (key, value) in self.labels.iter() {
+                labels.entry(key).or_insert_with(|| Value::from(value));
+            }
+        }
     }
 
     fn substitute(&self, value: &Value) -> Value {
@@ -147,6 +164,9 @@ impl FilledJob {
 
     /// The body of the request that creates it: JSON. Holds the task's URL, a credential.
     pub fn to_body(&self) -> Vec<u8> {
+        if !self.labels.is_empty() {
+            return self.value().to_string().into_bytes();
+        }
         let mut body =
             Vec::with_capacity(4096 + self.values.iter().map(String::len).sum::<usize>());
         let Inner { value, sentinels, pieces, followed, .. } = &*self.checked.inner;

@@ -84,6 +84,28 @@ fn an_attempt_has_its_own_name_and_says_which_it_is() {
 }
 
 #[test]
+fn a_senders_labels_stand_on_job_and_pod_and_replace_none() {
+    let mut workload = sample::upstream("fuzz", Isolation::Kata).expect("a sample");
+    workload.profile.labels.insert("task.katabatch.dev/team".into(), "of-the-profile".into());
+    let templates = Templates::embedded().expect("templates");
+    let checked = templates.check(&workload, &sample::target(), &LENIENT).expect("a Job");
+    let plain = task(&workload, URL);
+    let attributes = ["team", "campaign"]
+        .map(|name| (format!("{}{name}", crate::domain::labels::PREFIX), "of-the-task".to_owned()));
+    let labels = crate::domain::labels::TaskLabels::of(&attributes.into());
+    let labelled = checked.fill(&Task { labels, ..plain.clone() }, Attempt::FIRST);
+    let value: Value = serde_json::from_slice(&labelled.to_body()).expect("JSON");
+    assert_eq!(&value, labelled.value());
+    let mut expect = checked.fill(&plain, Attempt::FIRST).value().clone();
+    for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
+        let labels = expect.pointer_mut(labels).expect("labels");
+        assert_eq!(labels["task.katabatch.dev/team"], "of-the-profile");
+        labels["task.katabatch.dev/campaign"] = "of-the-task".into();
+    }
+    assert_eq!(value, expect, "and nothing else is another");
+}
+
+#[test]
 fn the_spec_digest_changes_with_the_spec_alone() {
     let templates = Templates::embedded().expect("templates");
     let digest = |workload: &Workload| {

@@ -4,6 +4,7 @@
 mod batch;
 pub mod gauges;
 mod kubernetes;
+mod local;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ use crate::backend::kubernetes::calls::Calls;
 use crate::backend::kubernetes::connect::ConnectError;
 use crate::backend::kubernetes::preflight::Preflight;
 use crate::backend::kubernetes::successive::Successive;
-use crate::backend::local::{self, LocalBackend, LocalError};
+use crate::backend::local::{LocalBackend, LocalError};
 use crate::backend::{Backend, EndObserver, Finished, Follower, Retries};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -38,6 +39,7 @@ use crate::gcp::credentials::Credentials;
 use crate::ledger::Now;
 use crate::pipeline::BackendBinding;
 use crate::render::RenderError;
+pub use batch::batch_of;
 use gauges::Gauges;
 use kubernetes::Reached;
 pub use kubernetes::{api_of, cluster_of, templates};
@@ -66,6 +68,15 @@ pub enum BackendError {
     /// A backend that is no cluster was taken for one.
     #[error("backend {0} is no Kubernetes namespace")]
     NoCluster(String),
+    /// A backend of another kind was taken for Batch.
+    #[error("backend {0} is no GCP Batch")]
+    NoBatch(String),
+    /// `--jobs` was said where nothing runs here.
+    #[error(
+        "--jobs: no backend of the configuration is local, so that no task runs on this machine\n\
+         hint: leave it out; limits.live of a backend limits what runs elsewhere"
+    )]
+    NothingLocal,
     /// This program's own path can't be found.
     #[error("backend {0}: this program's own path can't be found: {1}")]
     OwnPath(String, std::io::Error),
@@ -96,7 +107,7 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// Makes every backend.
+    /// Makes every backend. `jobs` is in the place of each local one's own.
     ///
     /// # Errors
     /// The first that can't be made.
@@ -104,9 +115,14 @@ impl Backends {
         loaded: &Loaded,
         credentials: &Credentials,
         clock: &Arc<dyn Clock>,
+        jobs: Option<usize>,
     ) -> Result<Self, BackendError> {
         let (mut all, mut clusters) = (Vec::new(), Vec::new());
         let config = &loaded.config;
+        let is_local = |of: &BackendConfig| matches!(of.kind, BackendKind::Local { .. });
+        if jobs.is_some() && !config.backends.iter().any(is_local) {
+            return Err(BackendError::NothingLocal);
+        }
         let (home, home_client, mut first) = match home::backend_of(config) {
             Some(backend) => {
                 let (one, reached, home) = open_home(loaded, credentials, backend, clock).await?;
@@ -118,7 +134,7 @@ impl Backends {
             let (one, preflight) =
                 match first.take_if(|_| Some(&backend.name) == config.home.as_ref()) {
                     Some(first) => first,
-                    None => open_one(loaded, credentials, backend, clock, &home).await?,
+                    None => open_one(loaded, credentials, backend, clock, &home, jobs).await?,
                 };
             all.push(one);
             clusters.extend(preflight.map(|preflight| (backend.name.clone(), preflight)));
@@ -206,9 +222,16 @@ impl Backends {
         self.all.iter().filter_map(kubernetes).collect()
     }
 
-    /// Has Jobs watched to their end, and `listener` told; before they are spawned.
+    /// Has tasks watched to their end, and `listener` told; before they are spawned.
     pub fn tell_ends(&self, listener: &Arc<dyn EndObserver>) {
-        self.kubernetes().iter().for_each(|backend| backend.tell_ends(Arc::clone(listener)));
+        for one in &self.all {
+            let listener = Arc::clone(listener);
+            match one {
+                One::Kubernetes(kubernetes, _) => kubernetes.tell_ends(listener),
+                One::Batch(batch) => batch.tell_ends(listener),
+                One::Local(local) => local.tell_ends(listener),
+            }
+        }
     }
 
     /// Has `retries` say what is done about ends; before they are spawned.
@@ -340,6 +363,7 @@ async fn open_one(
     backend: &BackendConfig,
     clock: &Arc<dyn Clock>,
     home: &Home,
+    jobs: Option<usize>,
 ) -> Result<(One, Option<Preflight>), BackendError> {
     let name = backend.name.to_string();
     match &backend.kind {
@@ -356,19 +380,9 @@ async fn open_one(
             let opened = batch::open(loaded, backend, &asked, credentials, home, clock);
             Ok((One::Batch(opened.map_err(|e| BackendError::Batch(name, e))?), None))
         }
-        BackendKind::Local { command, dir, jobs } => {
-            let program: PathBuf =
-                std::env::current_exe().map_err(|e| BackendError::OwnPath(name.clone(), e))?;
-            let mut settings = local::Settings::new(
-                backend.name.clone(),
-                dir.clone(),
-                command.clone(),
-                *jobs,
-                program,
-            );
-            settings.retain_finished = backend.retain_finished;
-            let opened = LocalBackend::open(settings, Arc::clone(clock));
-            Ok((One::Local(opened.map_err(|e| BackendError::Local(name, e))?), None))
+        BackendKind::Local { command, dir, jobs: configured } => {
+            let asked = local::Asked { command, dir, jobs: jobs.unwrap_or(*configured) };
+            Ok((One::Local(local::open(backend, &asked, clock)?), None))
         }
     }
 }

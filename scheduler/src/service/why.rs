@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Backends, Lookups};
 use crate::backend::EndObserver;
+use crate::backend::ends::Hearers;
 use crate::catalog::{Catalog, Freshness};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -57,19 +58,22 @@ type Known = BTreeMap<WorkloadKey, (Record, Vec<EndRecord>)>;
 pub(super) const LAST_WORD: Duration = Duration::from_secs(3);
 
 impl Why {
-    /// Over a ledger that has what its file has, and is told how Jobs end from now on.
+    /// Over a ledger that has what its file has, and is told how Jobs end from now on; `others` are
+    /// told too.
     pub(super) fn open(
         config: &Config,
         backends: &Backends,
         lookups: &Lookups,
         clock: &Arc<dyn Clock>,
+        others: Vec<Arc<dyn EndObserver>>,
     ) -> Self {
         let ledger = Ledger::new(Arc::clone(clock));
-        ledger.remember(&config.ledger);
-        backends.tell_ends(&(Arc::clone(&ledger) as Arc<dyn EndObserver>));
+        ledger.remember(&config.ledger.path);
+        let hearers = Hearers::new(Arc::clone(&ledger) as Arc<dyn EndObserver>, others);
+        backends.tell_ends(&(hearers as Arc<dyn EndObserver>));
         Self {
             ledger,
-            path: config.ledger.clone(),
+            path: config.ledger.path.clone(),
             now: backends.now(),
             rooms: backends.rooms(),
             catalog: lookups.catalog(),

@@ -17,6 +17,7 @@ use super::chaos::{Chaos, ChaosApi, ChaosQueue};
 use super::farm::{AnyCatalog, OneWorkload, Weighing};
 use super::fates::{ATTEMPTS, Fates, RetryFailures};
 use super::listener::Told;
+use super::posted::{Door, Sender};
 use crate::backend::kubernetes::fake::FakeCluster;
 use crate::backend::kubernetes::successive::Successive;
 use crate::backend::kubernetes::{Fatal, Settings as BackendSettings};
@@ -29,6 +30,7 @@ use crate::leadership::Leadership;
 use crate::pipeline::leases::Leases;
 use crate::pipeline::{BackendBinding, Deps, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::memory::MemoryQueue;
+use crate::queue::push::PushQueue;
 use crate::queue::{LeaseId, Queue};
 use crate::records::InMemory;
 use crate::render::{Policy, Templates};
@@ -60,6 +62,7 @@ pub struct World {
     templates: Arc<Templates>,
     /// Messages that are published later.
     to_come: Mutex<VecDeque<(String, BTreeMap<String, String>)>>,
+    sender: Sender,
     /// The Job's name by message id, of the messages that are tasks.
     tasks: BTreeMap<String, String>,
     bad: usize,
@@ -113,6 +116,8 @@ impl World {
                 _ => to_come.push_back((id, attributes)),
             }
         }
+        let sender = Sender::new(Arc::clone(&chaos), epoch);
+        tasks.extend(sender.jobs());
         let place = |_| Place {
             cluster: FakeCluster::new(Arc::clone(&clock)),
             away: Arc::new(Mutex::new(Instant::now())),
@@ -123,6 +128,7 @@ impl World {
             controls: Arc::default(),
             templates: Arc::new(Templates::embedded().expect("templates")),
             to_come: Mutex::new(to_come),
+            sender,
             broken: Arc::default(),
             told: Told::default(),
             fates: Fates::new(completes),
@@ -189,6 +195,7 @@ impl World {
         self.queue.is_empty()
             && self.to_come.lock().unwrap().is_empty()
             && self.fates.unanswered(&self.clusters()).is_none()
+            && self.sender.is_done()
     }
 
     /// What must hold at the end.
@@ -244,7 +251,7 @@ impl World {
     }
 
     /// Starts a process of the scheduler over the world as it is.
-    fn start(&self) -> Process {
+    fn start(&self, which: usize) -> Process {
         let mut parts = Process::new();
         let home = self.backend(0, None);
         let leadership = home.current().leadership();
@@ -257,12 +264,21 @@ impl World {
             backend.follow_by(Arc::clone(&follower));
         }
         let queue = self.watched_queue();
-        let leases = Leases::new(Arc::clone(&queue) as Arc<dyn Queue>, Duration::from_secs(30));
-        let keeping = Arc::clone(&leases).run();
-        parts.spawn(async move {
-            keeping.await;
-            Ok(())
-        });
+        let push = PushQueue::new("push".into(), Arc::clone(&self.clock));
+        let door = Door { queue: Arc::clone(&push), leadership: Arc::clone(&leadership) };
+        self.sender.open(which, door);
+        let mut bind_queue = |queue: Arc<dyn Queue>, hold| {
+            let leases = Leases::new(Arc::clone(&queue), Duration::from_secs(30));
+            let keeping = Arc::clone(&leases).run();
+            parts.spawn(async move {
+                keeping.await;
+                Ok(())
+            });
+            // Who posts waits for an answer, not for an end.
+            let completes = self.completes && hold;
+            QueueBinding { leases, queue, base_os_version: None, max_panics: 3, completes, hold }
+        };
+        let queues = vec![bind_queue(queue, true), bind_queue(push, false)];
         for backend in backends.clone() {
             parts.spawn(async move { backend.run(CancellationToken::new()).await });
         }
@@ -276,14 +292,7 @@ impl World {
         };
         let mut pipeline = Pipeline::new(Deps {
             clock: Arc::clone(&self.clock),
-            queues: vec![QueueBinding {
-                leases,
-                queue,
-                base_os_version: None,
-                max_panics: 3,
-                completes: self.completes,
-                hold: true,
-            }],
+            queues,
             ends: Some(ends),
             catalog: Arc::new(AnyCatalog),
             flags: Arc::new(Weighing(Arc::clone(&self.flags))),
@@ -336,7 +345,7 @@ pub async fn run_to_the_end(world: &World) -> Result<(), String> {
     let count = if world.chaos.draw(3) == 0 { 2 } else { 1 };
     loop {
         let crash = world.chaos.next_crash();
-        let mut processes: Vec<Process> = (0..count).map(|_| world.start()).collect();
+        let mut processes: Vec<Process> = (0..count).map(|which| world.start(which)).collect();
         loop {
             let pause = Duration::from_millis(100 + world.chaos.draw(900));
             tokio::select! {
@@ -346,7 +355,7 @@ pub async fn run_to_the_end(world: &World) -> Result<(), String> {
                     let which = ended?;
                     world.chaos.note(&format!("process {which} has lost its Lease"));
                     processes[which].shutdown().await;
-                    processes[which] = world.start();
+                    processes[which] = world.start(which);
                 }
                 () = tokio::time::sleep(pause) => life::live(world),
             }
@@ -362,6 +371,7 @@ pub async fn run_to_the_end(world: &World) -> Result<(), String> {
         for process in &mut processes {
             process.shutdown().await;
         }
+        world.sender.crashed();
         world.check()?;
     }
 }

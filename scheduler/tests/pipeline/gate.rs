@@ -8,10 +8,11 @@ use katabatch::domain::glob::Glob;
 use katabatch::domain::outcome::*;
 use katabatch::domain::room::Room;
 use katabatch::gate::routes::{Routes, Rule};
+use katabatch::queue::push::Answer as Told;
 use katabatch::records::Records;
 
 use crate::created;
-use crate::world::{Answer, FakeBackend, Kept, World, backend, world_of};
+use crate::world::{Answer, FakeBackend, Kept, World, backend, posted, world_of};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -264,4 +265,33 @@ async fn a_task_bound_by_an_earlier_request_goes_on_there_while_there_is_a_weigh
     let mut world = world_of(&kept, world.backends.clone(), false);
     assert_eq!(world.run_for(2 * MINUTE).await.created, 20);
     assert_eq!((one.calls().len(), world.backends[1].calls().len()), (20, 0));
+}
+
+/// Its sender keeps a task whose answer was lost, and posts it again when it likes.
+#[tokio::test(start_paused = true)]
+async fn a_task_posted_again_long_after_the_weights_have_moved_is_found_where_it_was_made() {
+    let kept = kept(&[("one", 1.0), ("two", 0.0)]);
+    let mut world = world_of(&kept, two(), false);
+    world.run_for(Duration::from_secs(5)).await;
+    world.backends[0].there.lock().unwrap().push("/posted".to_owned());
+    kept.flags.weigh("one", 0.0);
+    kept.flags.weigh("two", 1.0);
+    for (is_away, expect) in [(false, None), (true, Some(HoldKind::ElsewhereUnknown))] {
+        let mut world = world_of(&kept, world.backends.clone(), false);
+        if is_away {
+            away(&world.backends[0]);
+        }
+        let push = Arc::clone(&world.push);
+        let told = tokio::spawn(async move {
+            tokio::time::sleep(10 * MINUTE).await;
+            push.push(posted("a", "1", "gs://in/posted", [])).unwrap().await.unwrap()
+        });
+        let counts = world.run_for(11 * MINUTE).await;
+        match (told.await.unwrap(), expect) {
+            (Told::Scheduled, None) => assert_eq!(counts.already_there, 1),
+            (Told::Deferred(why), Some(kind)) => assert_eq!(why.kind, kind),
+            (told, _) => panic!("{told:?}"),
+        }
+        assert!(world.backends[1].calls().is_empty(), "made a second time");
+    }
 }

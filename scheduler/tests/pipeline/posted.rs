@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use katabatch::domain::glob::Glob;
 use katabatch::domain::outcome::*;
 use katabatch::domain::room::Room;
+use katabatch::gate::routes::{Routes, Rule};
 use katabatch::queue::push::Answer;
 use tokio::sync::oneshot::Receiver;
 
-use crate::world::{self, World};
+use crate::world::{self, Kept, World};
 use crate::{created, deferred};
 
 const WHILE: Duration = Duration::from_secs(60);
@@ -128,4 +130,48 @@ async fn rejected_posts_say_nothing_of_the_farm_and_blow_no_fuse() {
     }
     assert_eq!((counts.created, counts.rejected.len()), (1, 1));
     assert!(!world.pipeline.view().seen().fuse_blown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_of_a_posted_task_binds_that_task_and_no_other_and_it_is_made_once() {
+    let rule = Rule {
+        job_types: Vec::new(),
+        platforms: Vec::new(),
+        labels: [("task.katabatch.dev/team".to_owned(), Glob::new("blue-*"))].into(),
+        backends: vec!["two".into()],
+    };
+    let kept = Kept { routes: Routes(vec![rule]), ..Kept::default() };
+    let backends = vec![
+        world::backend("one", Box::new(created), 0, 1000),
+        world::backend("two", Box::new(created), 0, 1000),
+    ];
+    kept.flags.weigh("one", 1.0);
+    let mut world = world::world_of(&kept, backends.clone(), false);
+    let mut bound = world.post_labelled("1", ("team", "blue-1"));
+    let others = [world.post_labelled("2", ("team", "red")), world.post("a", "3")];
+    world.run_for(WHILE).await;
+    // Nothing takes it, and its workload goes on.
+    assert_eq!(reason(&told(&mut bound)), Some(HoldKind::Bound));
+    for mut other in others {
+        assert_eq!(told(&mut other), Answer::Scheduled);
+    }
+    kept.flags.weigh("one", 0.5);
+    kept.flags.weigh("two", 0.5);
+    let mut world = world::world_of(&kept, backends.clone(), false);
+    let receivers: Vec<_> =
+        (10..50).map(|n| world.post_labelled(&n.to_string(), ("team", "blue-2"))).collect();
+    world.run_for(WHILE).await;
+    for mut receiver in receivers {
+        assert_eq!(told(&mut receiver), Answer::Scheduled);
+    }
+    assert_eq!((backends[0].calls().len(), backends[1].calls().len()), (2, 40));
+    // Posted again without the label, they are found where they are.
+    *backends[1].there.lock().unwrap() = (10..50).map(|n| n.to_string()).collect();
+    let mut world = world::world_of(&kept, backends.clone(), false);
+    let receivers: Vec<_> = (10..50).map(|n| world.post("a", &n.to_string())).collect();
+    world.run_for(WHILE).await;
+    for mut receiver in receivers {
+        assert_eq!(told(&mut receiver), Answer::Scheduled);
+    }
+    assert_eq!(backends[0].calls().len(), 2, "{:?}", backends[0].calls());
 }

@@ -306,6 +306,21 @@ pub fn put(queue: &MemoryQueue, id: &str, job: &str, url: &str) {
     queue.put(id, pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
 }
 
+/// A task as the HTTP endpoint hands it on.
+pub fn posted<const N: usize>(
+    job: &str,
+    id: &str,
+    url: &str,
+    more: [(String, String); N],
+) -> Posted {
+    let pairs = [("command", "fuzz"), ("job", job), ("argument", url)];
+    let key = WorkloadKey { command: "fuzz".into(), job_type: job.into() };
+    let hash = Task::new(key, InputUrl::parse(url).unwrap(), id, Timestamp::UNIX_EPOCH).hash;
+    let pairs = pairs.map(|(k, v)| (k.to_owned(), v.to_owned()));
+    let attributes = pairs.into_iter().chain(more).collect();
+    Posted { hash, message_id: id.to_owned(), attributes }
+}
+
 impl World {
     pub fn put(&self, job: &str, name: &str) {
         put(&self.queue, name, job, &format!("https://storage.googleapis.com/in/{name}"));
@@ -316,12 +331,26 @@ impl World {
         self.post_url(job, name, &format!("https://storage.googleapis.com/in/{name}"))
     }
 
+    /// Posts a task with one label.
+    pub fn post_labelled(&self, name: &str, label: (&str, &str)) -> oneshot::Receiver<Told> {
+        let url = format!("https://storage.googleapis.com/in/{name}");
+        let (key, value) = label;
+        let key = format!("{}{key}", katabatch::domain::labels::PREFIX);
+        self.post_with("a", name, &url, [(key, value.to_owned())])
+    }
+
     pub fn post_url(&self, job: &str, id: &str, url: &str) -> oneshot::Receiver<Told> {
-        let pairs = [("command", "fuzz"), ("job", job), ("argument", url)];
-        let key = WorkloadKey { command: "fuzz".into(), job_type: job.into() };
-        let hash = Task::new(key, InputUrl::parse(url).unwrap(), id, Timestamp::UNIX_EPOCH).hash;
-        let attributes = pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-        self.push.push(Posted { hash, message_id: id.to_owned(), attributes }).unwrap()
+        self.post_with(job, id, url, [])
+    }
+
+    fn post_with<const N: usize>(
+        &self,
+        job: &str,
+        id: &str,
+        url: &str,
+        more: [(String, String); N],
+    ) -> oneshot::Receiver<Told> {
+        self.push.push(posted(job, id, url, more)).unwrap()
     }
 
     pub async fn drain(&mut self) -> Counts {

@@ -98,6 +98,10 @@ impl State {
 pub struct StatusEvent {
     /// What, for people.
     pub description: String,
+    /// When.
+    pub event_time: Option<Timestamp>,
+    /// Of a task: the state that it came to by it.
+    pub task_state: Option<State>,
     /// Of a task that failed: its process's end.
     pub task_execution: Option<TaskExecution>,
 }
@@ -163,8 +167,17 @@ pub struct TaskPage {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Task {
+    /// `…/taskGroups/group0/tasks/INDEX`.
+    pub name: String,
     /// How it is.
     pub status: Status,
+}
+
+impl Task {
+    /// Its place among the job's tasks.
+    pub fn index(&self) -> Option<usize> {
+        self.name.rsplit_once("/tasks/")?.1.parse().ok()
+    }
 }
 
 /// The answer of `jobs:countByState`.

@@ -1,5 +1,5 @@
 //! Reading what is there: the records and all jobs of the last days at the start, then what changed;
-//! settling plans that nobody works on; telling ends.
+//! settling plans that nobody works on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,12 +9,11 @@ use futures::stream;
 use jiff::{SignedDuration, Timestamp};
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{Job, State};
+use super::GcpBatch;
+use super::answer::Job;
 use super::api::{ApiError, Fault};
 use super::ledger::REDELIVERED_WITHIN;
 use super::plan::{JobId, Mark};
-use super::{GcpBatch, end};
-use crate::domain::end::{EndKind, Verdict};
 use crate::domain::outcome::Placed;
 
 /// How far back jobs may be unfinished: Batch lets none run longer than 14 days.
@@ -26,10 +25,8 @@ const OVERLAP: SignedDuration = SignedDuration::from_mins(15);
 const UNREADY: Duration = Duration::from_secs(1);
 /// Reads under way at once.
 const SIDE_BY_SIDE: usize = 8;
-/// The most failed jobs whose tasks are read in one look.
-const FAILED_A_LOOK: usize = 20;
 /// The most pages of one list: more is no list of a farm's jobs.
-const PAGES: usize = 10_000;
+pub(super) const PAGES: usize = 10_000;
 
 /// Whether a list is the latest first, as asked: only then may it be left before its end.
 #[derive(Default)]
@@ -139,7 +136,7 @@ impl GcpBatch {
             }
             state.ledger.expire(self.clock.wall());
         }
-        self.tell_ends().await;
+        self.tell_what_is_over().await;
         // What fails here is written with the next plan.
         if self.state().ledger.has_settled()
             && let Err(why) = self.write(None).await
@@ -266,69 +263,5 @@ impl GcpBatch {
             state.ledger.listed(&id, &job);
         }
         Ok(())
-    }
-
-    async fn tell_ends(&self) {
-        let over: Vec<(JobId, String, State, usize)> = {
-            let state = self.state();
-            let over = state.ledger.jobs().filter(|(_, job)| !job.told && !job.is_live());
-            over.map(|(id, job)| (id.clone(), job.parent.clone(), job.state, job.tasks)).collect()
-        };
-        let mut failed = 0;
-        for (id, parent, state, tasks) in over {
-            let ends = if state == State::Succeeded {
-                BTreeMap::from([(EndKind::Succeeded, (tasks, String::new()))])
-            } else {
-                failed += 1;
-                if failed > FAILED_A_LOOK {
-                    continue;
-                }
-                match self.ends_of(&parent, &id, tasks).await {
-                    Ok(ends) => ends,
-                    Err(error) => {
-                        tracing::debug!(job = %id, %error, "how a job ended can't be read yet");
-                        continue;
-                    }
-                }
-            };
-            for (kind, (count, detail)) in &ends {
-                tracing::info!(job = %id, parent, end = %kind, tasks = count, detail, "tasks ended");
-            }
-            self.state().ledger.told(&id);
-        }
-    }
-
-    /// How the tasks of a job that is over ended: how many by kind, and what was said of the first.
-    pub(super) async fn ends_of(
-        &self,
-        parent: &str,
-        id: &JobId,
-        tasks: usize,
-    ) -> Result<BTreeMap<EndKind, (usize, String)>, ApiError> {
-        let mut ends: BTreeMap<EndKind, (usize, String)> = BTreeMap::new();
-        let mut note = |end: Verdict, count: usize| {
-            let so_far = ends.entry(end.kind).or_insert_with(|| (0, end.detail));
-            so_far.0 += count;
-        };
-        let Some(job) = self.api.get(parent, id).await? else {
-            note(Verdict::new(EndKind::Deleted, None, "the job is not there any more"), tasks);
-            return Ok(ends);
-        };
-        let (mut page, mut told) = (None, 0);
-        for _ in 0..PAGES {
-            let some = self.api.tasks(parent, id, page.as_deref()).await?;
-            for end in some.tasks.iter().filter_map(|t| end::of_task(&job.status, &t.status)) {
-                told += 1;
-                note(end, 1);
-            }
-            if some.next_page_token.is_empty() {
-                break;
-            }
-            page = Some(some.next_page_token);
-        }
-        if let Some(end) = end::of_job(&job.status).filter(|_| told < tasks) {
-            note(end, tasks - told);
-        }
-        Ok(ends)
     }
 }

@@ -147,46 +147,68 @@ impl<'a> Form<'a> {
     /// wins over the farm's.
     ///
     /// # Errors
-    /// What is missing or wrong in the farm's file: its tasks must wait until that is repaired.
+    /// All that is missing or wrong in the farm's file: its tasks must wait until that is repaired.
     pub fn of(workload: &'a Workload, project: Option<&'a str>) -> Result<Self, String> {
+        let mut lacks = Vec::new();
+        match Self::read(workload, project, &mut lacks) {
+            Some(form) if lacks.is_empty() => Ok(form),
+            _ => Err(lacks.join("; ")),
+        }
+    }
+
+    fn read(
+        workload: &'a Workload,
+        project: Option<&'a str>,
+        lacks: &mut Vec<String>,
+    ) -> Option<Self> {
         let mapping = &workload.mapping;
-        let lacks = |what: &str| format!("mapping.{mapping} of batch.yaml {what}");
-        let machines =
-            workload.machines.as_ref().ok_or_else(|| lacks("says nothing of its machines"))?;
-        let Account::Google { email, .. } = &workload.account else {
-            return Err(lacks("names an account without a domain; Batch needs a whole email"));
+        let mut lack = |what: &str| lacks.push(format!("mapping.{mapping} of batch.yaml {what}"));
+        let Some(machines) = workload.machines.as_ref() else {
+            lack("says nothing of its machines");
+            return None;
         };
-        if let Some(place) = machines.unknown_places.first() {
-            return Err(lacks(&format!("names the subconfig `{place}`, which is not there")));
+        let email = match &workload.account {
+            Account::Google { email, .. } => Some(email),
+            Account::Existing { .. } => None,
+        };
+        let needs = [
+            (email.is_none(), "names an account without a domain; Batch needs a whole email"),
+            (machines.machine_type.is_none(), "has no machine_type"),
+            (machines.disk_type.is_none(), "has no disk_type"),
+            (workload.disk_gb.is_none(), "has no disk_size_gb"),
+            (
+                !machines.regions.iter().any(|region| region.weight > 0.0),
+                "has no subconfig with a weight above zero",
+            ),
+            // The options of the container are one text, split at white space.
+            (
+                !plain(&workload.release) || !plain(&workload.image),
+                "has an image or a release with characters that are none of a name",
+            ),
+        ];
+        needs.iter().filter(|(lacking, _)| *lacking).for_each(|(_, what)| lack(what));
+        for place in &machines.unknown_places {
+            lack(&format!("names the subconfig `{place}`, which is not there"));
         }
-        if !machines.regions.iter().any(|region| region.weight > 0.0) {
-            return Err(lacks("has no subconfig with a weight above zero"));
-        }
-        for region in &machines.regions {
-            if !is_segment(&region.name) || region.network.is_none() || region.subnetwork.is_none()
-            {
-                let name = &region.name;
-                return Err(lacks(&format!("needs region, network and subnetwork of `{name}`")));
+        for Region { name, network, subnetwork, .. } in &machines.regions {
+            if !is_segment(name) || network.is_none() || subnetwork.is_none() {
+                lack(&format!("needs region, network and subnetwork of `{name}`"));
             }
-        }
-        // The options of the container are one text, split at white space.
-        if !plain(&workload.release) || !plain(&workload.image) {
-            return Err(lacks("has an image or a release with characters that are none of a name"));
         }
         let farm = machines.project.as_deref();
         let project = project.or(farm).filter(|p| is_segment(p));
-        let project = project.ok_or("batch.yaml names no project; write `project: NAME`")?;
+        if project.is_none() {
+            lacks.push("batch.yaml names no project; write `project: NAME`".to_owned());
+        }
+        let project = project?;
         let number = machines.project_number.as_deref().filter(|_| Some(project) == farm);
-        Ok(Self {
+        Some(Self {
             workload,
             machines,
-            machine_type: machines
-                .machine_type
-                .as_deref()
-                .ok_or_else(|| lacks("has no machine_type"))?,
-            disk_type: machines.disk_type.as_deref().ok_or_else(|| lacks("has no disk_type"))?,
-            disk_gb: workload.disk_gb.ok_or_else(|| lacks("has no disk_size_gb"))?,
-            email,
+            machine_type: machines.machine_type.as_deref()?,
+            disk_type: machines.disk_type.as_deref()?,
+            disk_gb: workload.disk_gb?,
+            email: email?,
             parent_project: number.unwrap_or(project),
             project,
         })

@@ -92,6 +92,7 @@ mod tests {
             env: BTreeMap::new(),
             deadline_ms: 1,
             grace_ms: 1,
+            memory: None,
         }
     }
 

@@ -11,6 +11,7 @@
 //! exit.json      how it ended
 //! log            the last of what the command printed
 //! acked          the task's message is acked
+//! cancel         the task's end is asked for
 //! scratch/ shm/  the task's own
 //! ```
 
@@ -24,6 +25,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::cgroup::group::Group;
 use super::end::End;
 use crate::domain::input_url::InputUrl;
 use crate::domain::name::TaskHash;
@@ -35,6 +37,7 @@ pub(super) const STARTED: &str = "started.json";
 pub(super) const EXIT: &str = "exit.json";
 pub(super) const LOG: &str = "log";
 pub(super) const ACKED: &str = "acked";
+pub(super) const CANCEL: &str = "cancel";
 pub(super) const SCRATCH: &str = "scratch";
 pub(super) const SHM: &str = "shm";
 
@@ -62,6 +65,19 @@ pub(super) struct Record {
     pub deadline_ms: u64,
     /// How long it has between SIGTERM and SIGKILL.
     pub grace_ms: u64,
+    /// The limit of its memory; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
+}
+
+/// A limit of memory, and the cgroup that has it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Memory {
+    /// Swap included.
+    pub bytes: u64,
+    /// Made by the supervisor before it starts the command, removed before the end is written.
+    pub group: Group,
 }
 
 impl Record {
@@ -117,6 +133,12 @@ pub(super) struct Exit {
     pub how: How,
     /// The deadline passed, and the command was stopped.
     pub deadline_exceeded: bool,
+    /// How many of its processes the kernel killed at its limit of memory.
+    #[serde(default)]
+    pub oom_kills: u64,
+    /// Its end was asked for, and it was stopped or not begun for it.
+    #[serde(default)]
+    pub cancelled: bool,
     /// Absent where the command never started.
     pub started_at: Option<Timestamp>,
     /// For [`How::Unknown`], when that was found.
@@ -134,12 +156,21 @@ pub(super) enum How {
 }
 
 impl Exit {
+    /// The end of a command that was never started, or of one that nobody saw, unless its other
+    /// fields say more.
+    pub(super) fn at(ended_at: Timestamp, how: How, deadline_exceeded: bool) -> Self {
+        Self { how, deadline_exceeded, oom_kills: 0, cancelled: false, started_at: None, ended_at }
+    }
+
     pub(super) fn end(&self) -> End {
         match self.how {
-            How::NotStarted(_) => End::NotStarted,
             How::Unknown => End::Unknown,
+            _ if self.cancelled => End::Cancelled,
+            How::NotStarted(_) => End::NotStarted,
             How::Code(_) | How::Signal(_) if self.deadline_exceeded => End::DeadlineExceeded,
             How::Code(0) => End::Succeeded,
+            // A command that lost a part of itself to the limit, and failed for it most likely.
+            How::Code(_) | How::Signal(_) if self.oom_kills > 0 => End::OutOfMemory,
             How::Code(code) => End::Failed(code),
             How::Signal(signal) => End::Killed(signal),
         }
@@ -190,27 +221,34 @@ mod tests {
 
     #[test]
     fn a_deadline_beats_the_code_that_a_stopped_command_exits_with() {
-        let end = |how, deadline_exceeded| {
+        let end =
+            |how, deadline_exceeded| Exit::at(Timestamp::UNIX_EPOCH, how, deadline_exceeded).end();
+        let killed = |how, deadline_exceeded| {
             let ended_at = Timestamp::UNIX_EPOCH;
-            Exit { how, deadline_exceeded, started_at: Some(ended_at), ended_at }.end()
+            Exit { oom_kills: 1, ..Exit::at(ended_at, how, deadline_exceeded) }.end()
         };
+        assert_eq!(killed(How::Signal(9), false), End::OutOfMemory);
+        assert_eq!(killed(How::Code(1), false), End::OutOfMemory);
+        assert_eq!(killed(How::Code(0), false), End::Succeeded);
+        assert_eq!(killed(How::Signal(9), true), End::DeadlineExceeded);
         assert_eq!(end(How::Code(0), false), End::Succeeded);
         assert_eq!(end(How::Code(0), true), End::DeadlineExceeded);
         assert_eq!(end(How::Signal(15), true), End::DeadlineExceeded);
         assert_eq!(end(How::Signal(9), false), End::Killed(9));
         assert_eq!(end(How::Code(77), false), End::Failed(77));
+        let cancelled =
+            |how| Exit { cancelled: true, ..Exit::at(Timestamp::UNIX_EPOCH, how, false) }.end();
+        assert_eq!(cancelled(How::Signal(15)), End::Cancelled);
+        assert_eq!(cancelled(How::Code(0)), End::Cancelled);
+        assert_eq!(cancelled(How::NotStarted(String::new())), End::Cancelled);
+        assert_eq!(cancelled(How::Unknown), End::Unknown);
         assert_eq!(end(How::Unknown, true), End::Unknown);
     }
 
     #[test]
     fn half_a_file_is_no_file() {
         let dir = tempfile::tempdir().expect("a directory");
-        let exit = Exit {
-            how: How::Code(1),
-            deadline_exceeded: false,
-            started_at: None,
-            ended_at: Timestamp::UNIX_EPOCH,
-        };
+        let exit = Exit::at(Timestamp::UNIX_EPOCH, How::Code(1), false);
         write(dir.path(), EXIT, &exit).expect("written");
         let path = dir.path().join(EXIT);
         assert_eq!(read::<Exit>(&path).expect("read"), Some(exit));

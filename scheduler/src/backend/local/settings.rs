@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::cgroup::Cgroups;
 use super::supervise::Supervisor;
 use crate::domain::name::BackendName;
 
@@ -30,6 +31,8 @@ pub struct Settings {
     pub retain_finished: Duration,
     /// How long a command has between SIGTERM and SIGKILL when its deadline has passed.
     pub grace: Duration,
+    /// Where tasks get cgroups, for a limit of their memory; `None`: without.
+    pub cgroups: Option<Cgroups>,
 }
 
 /// Why the local backend can't be opened.
@@ -61,7 +64,7 @@ impl LocalError {
 }
 
 impl Settings {
-    /// Settings with the default retention and grace. `program` is this program's own path.
+    /// Settings with the default retention and grace, and without limits of memory. `program` is this program's own path.
     pub fn new(
         name: BackendName,
         dir: PathBuf,
@@ -77,6 +80,7 @@ impl Settings {
             supervisor: program.into(),
             retain_finished: RETAIN_FINISHED,
             grace: GRACE,
+            cgroups: None,
         }
     }
 

@@ -21,7 +21,7 @@ use std::path::Path;
 use jiff::Timestamp;
 
 use super::record::{self, EXIT, Exit, How, LOCK, Record, STARTED, Started, private_file};
-use super::strays;
+use super::{cancel, strays};
 
 /// How far a task has come.
 pub(super) enum State {
@@ -38,9 +38,7 @@ pub(super) enum State {
 /// Looks at a task's directory, and settles one whose supervisor is gone: what the task left
 /// running is killed, and its end is written down as unknown.
 pub(super) fn settle(dir: &Path, now: Timestamp) -> io::Result<State> {
-    if Record::read(dir)?.is_none() {
-        return Ok(State::Unclaimed);
-    }
+    let Some(task) = Record::read(dir)? else { return Ok(State::Unclaimed) };
     if let Some(exit) = record::read::<Exit>(&dir.join(EXIT))? {
         return Ok(State::Ended(exit));
     }
@@ -50,18 +48,34 @@ pub(super) fn settle(dir: &Path, now: Timestamp) -> io::Result<State> {
         return Ok(State::Ended(exit));
     }
     if !dir.join(STARTED).try_exists()? {
-        return Ok(State::Unstarted);
+        return Ok(match cancelled_before(dir, now)? {
+            Some(exit) => State::Ended(exit),
+            None => State::Unstarted,
+        });
     }
     strays::kill_all(dir);
+    if let Some(memory) = &task.memory {
+        // Not again and again: it takes seconds, and what can't be killed now can't be then.
+        if let Err(error) = memory.group.destroy() {
+            tracing::warn!(task = task.task, %error, "a task's cgroup can't be removed");
+        }
+    }
     let started: Option<Started> = record::read(&dir.join(STARTED))?;
-    let exit = Exit {
-        how: How::Unknown,
-        deadline_exceeded: false,
-        started_at: started.map(|s| s.started_at),
-        ended_at: now,
-    };
+    let started_at = started.map(|s| s.started_at);
+    let exit = Exit { started_at, ..Exit::at(now, How::Unknown, false) };
     record::write(dir, EXIT, &exit)?;
     Ok(State::Ended(exit))
+}
+
+/// Ends a task that was cancelled before its command was run. For whoever holds its lock.
+pub(super) fn cancelled_before(dir: &Path, now: Timestamp) -> io::Result<Option<Exit>> {
+    if !cancel::is_requested(dir) {
+        return Ok(None);
+    }
+    let how = How::NotStarted("cancelled".to_owned());
+    let exit = Exit { cancelled: true, ..Exit::at(now, how, false) };
+    record::write(dir, EXIT, &exit)?;
+    Ok(Some(exit))
 }
 
 /// Gives up on starting a task whose command has certainly not been run.
@@ -69,7 +83,7 @@ pub(super) fn give_up(dir: &Path, why: &str, now: Timestamp) -> io::Result<State
     let Some(lock) = try_lock(dir)? else { return Ok(State::Running) };
     if !dir.join(STARTED).try_exists()? && !dir.join(EXIT).try_exists()? {
         let how = How::NotStarted(why.to_owned());
-        let exit = Exit { how, deadline_exceeded: false, started_at: None, ended_at: now };
+        let exit = Exit::at(now, how, false);
         record::write(dir, EXIT, &exit)?;
     }
     drop(lock);

@@ -19,8 +19,8 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use super::log_tail::TailWriter;
-use super::record::{self, EXIT, Exit, How, Record, SCRATCH, STARTED, Started};
-use super::{state, strays};
+use super::record::{self, EXIT, Exit, How, Memory, Record, SCRATCH, STARTED, Started};
+use super::{LOOK_EVERY, cancel, state, strays};
 use crate::clock::{Clock as _, SystemClock};
 
 /// How long the log may go on after the command has ended, when a process that got away holds its
@@ -52,17 +52,41 @@ fn run(dir: &Path) -> io::Result<bool> {
     if dir.join(STARTED).try_exists()? || dir.join(EXIT).try_exists()? {
         return Ok(true);
     }
+    if state::cancelled_before(dir, SystemClock.wall())?.is_some() {
+        return Ok(true);
+    }
     let started_at = SystemClock.wall();
     let started = Started { supervisor: std::process::id(), started_at };
     record::write(dir, STARTED, &started)?;
-    let (how, deadline_exceeded) = match start(dir, &record) {
+    let ended = match start(dir, &record) {
         Ok((child, log)) => attend(dir, &record, child, log)?,
-        Err(e) => (How::NotStarted(format!("`{}`: {e}", program(&record))), false),
+        Err(e) => {
+            destroy_group(&record);
+            let how = How::NotStarted(format!("`{}`: {e}", program(&record)));
+            Ended { how, stopped: None, oom_kills: 0 }
+        }
     };
-    let exit =
-        Exit { how, deadline_exceeded, started_at: Some(started_at), ended_at: SystemClock.wall() };
+    let Ended { how, stopped, oom_kills } = ended;
+    let cancelled = stopped == Some(Stopped::Cancelled);
+    let deadline_exceeded = stopped == Some(Stopped::Deadline);
+    let (started_at, ended_at) = (Some(started_at), SystemClock.wall());
+    let exit = Exit { how, deadline_exceeded, oom_kills, cancelled, started_at, ended_at };
     record::write(dir, EXIT, &exit)?;
     Ok(true)
+}
+
+/// What became of a command.
+struct Ended {
+    how: How,
+    /// Why it was stopped, if it was.
+    stopped: Option<Stopped>,
+    oom_kills: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stopped {
+    Deadline,
+    Cancelled,
 }
 
 fn program(record: &Record) -> &str {
@@ -70,9 +94,9 @@ fn program(record: &Record) -> &str {
 }
 
 /// Starts the command in a process group of its own, its output going to the log.
-fn start(dir: &Path, record: &Record) -> io::Result<(Child, Receiver<()>)> {
+fn start(dir: &Path, record: &Record) -> io::Result<(Child, Receiver<TailWriter>)> {
     let (reader, writer) = io::pipe()?;
-    let tail = TailWriter::create(dir)?;
+    let mut tail = TailWriter::create(dir)?;
     let inherited = ["PATH", "HOME"].map(|name| (name, std::env::var_os(name)));
     let mut command = Command::new(program(record));
     command
@@ -85,14 +109,40 @@ fn start(dir: &Path, record: &Record) -> io::Result<(Child, Receiver<()>)> {
         .stdout(writer.try_clone()?)
         .stderr(writer)
         .process_group(0);
-    let child = command.spawn()?;
+    let child = match &record.memory {
+        Some(memory) => spawn_limited(&mut command, memory, &mut tail)?,
+        None => command.spawn()?,
+    };
     // The command still holds the writing ends: without this the log would never end.
     drop(command);
     Ok((child, keep_log(reader, tail)))
 }
 
-/// Reads the output to its end in a thread; the receiver hears of the end.
-fn keep_log(mut reader: PipeReader, mut tail: TailWriter) -> Receiver<()> {
+/// Starts the command in the task's cgroup, or outside of it where that has become impossible since
+/// it was found to be: a newcomer's task is better run and told of than lost.
+fn spawn_limited(
+    command: &mut Command,
+    memory: &Memory,
+    tail: &mut TailWriter,
+) -> io::Result<Child> {
+    match memory.group.make(memory.bytes).and_then(|()| memory.group.enter()) {
+        Ok(inside) => {
+            let child = command.spawn();
+            // Before anything else: what is used from here on is not the task's. It worked one way,
+            // so it does the other; if it ever does not, this process shares the task's limit.
+            let _ = inside.leave();
+            child
+        }
+        Err(e) => {
+            let note = format!("katabatch: runs without a limit of memory: {e}\n");
+            let _ = tail.push(note.as_bytes());
+            command.spawn()
+        }
+    }
+}
+
+/// Reads the output to its end in a thread; the receiver gets the log back then.
+fn keep_log(mut reader: PipeReader, mut tail: TailWriter) -> Receiver<TailWriter> {
     let (done, ended) = mpsc::channel();
     thread::spawn(move || {
         let mut buffer = vec![0; 16 * 1024];
@@ -105,22 +155,22 @@ fn keep_log(mut reader: PipeReader, mut tail: TailWriter) -> Receiver<()> {
                 Err(_) => break,
             }
         }
-        let _ = done.send(());
+        let _ = done.send(tail);
     });
     ended
 }
 
-/// Waits for the command's end or its deadline, and clears up what it left running.
+/// Waits for the command's end, its deadline or a request for its end, and clears up what it left running.
 fn attend(
     dir: &Path,
     record: &Record,
     mut child: Child,
-    log: Receiver<()>,
-) -> io::Result<(How, bool)> {
+    log: Receiver<TailWriter>,
+) -> io::Result<Ended> {
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
     let ended = end_of(group);
-    let deadline_exceeded = !ends_within(&ended, Duration::from_millis(record.deadline_ms))?;
-    if deadline_exceeded {
+    let stopped = until_stopped(dir, &ended, Duration::from_millis(record.deadline_ms))?;
+    if stopped.is_some() {
         let _ = killpg(group, Signal::SIGTERM);
         if !ends_within(&ended, Duration::from_millis(record.grace_ms))? {
             let _ = killpg(group, Signal::SIGKILL);
@@ -132,8 +182,25 @@ fn attend(
     let _ = killpg(group, Signal::SIGKILL);
     let status = child.wait()?;
     strays::kill_all(dir);
-    let _ = log.recv_timeout(LOG_GRACE);
-    Ok((how(status), deadline_exceeded))
+    let oom_kills = record.memory.as_ref().map_or(0, |memory| memory.group.oom_kills());
+    // Also the processes that no marker tells.
+    destroy_group(record);
+    if let (Ok(mut tail), 1..) = (log.recv_timeout(LOG_GRACE), oom_kills) {
+        let limit = record.memory.as_ref().map_or(0, |memory| memory.bytes);
+        let note = format!(
+            "katabatch: the kernel killed {oom_kills} of its processes at its limit of memory, \
+             {limit} bytes\n"
+        );
+        let _ = tail.push(note.as_bytes());
+    }
+    Ok(Ended { how: how(status), stopped, oom_kills })
+}
+
+/// Should this fail, a process can't be killed, and no other try would do better.
+fn destroy_group(record: &Record) {
+    if let Some(memory) = &record.memory {
+        let _ = memory.group.destroy();
+    }
 }
 
 fn how(status: ExitStatus) -> How {
@@ -153,6 +220,23 @@ fn end_of(child: Pid) -> Receiver<()> {
         let _ = done.send(());
     });
     ended
+}
+
+/// Waits for the end (`None`), or until there is a reason to stop it.
+fn until_stopped(dir: &Path, ended: &Receiver<()>, limit: Duration) -> io::Result<Option<Stopped>> {
+    let began = SystemClock.mono();
+    loop {
+        let left = limit.saturating_sub(SystemClock.mono().duration_since(began));
+        if ends_within(ended, left.min(LOOK_EVERY))? {
+            return Ok(None);
+        }
+        if left <= LOOK_EVERY {
+            return Ok(Some(Stopped::Deadline));
+        }
+        if cancel::is_requested(dir) {
+            return Ok(Some(Stopped::Cancelled));
+        }
+    }
 }
 
 fn ends_within(ended: &Receiver<()>, limit: Duration) -> io::Result<bool> {

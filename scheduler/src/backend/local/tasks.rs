@@ -6,21 +6,23 @@
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::process::{Child, Command};
 use tokio::sync::{broadcast, watch};
 
+use super::cancel;
 use super::claim::{self, Claim};
-use super::end::{End, LocalEnd, Summary};
+use super::end::{LocalEnd, Summary};
 use super::log_tail;
 use super::record::{ACKED, Exit, Record, private_dir, private_file};
 use super::settings::{LocalError, Settings};
 use super::state::{self, State};
+use crate::backend::EndObserver;
 use crate::clock::Clock;
-use crate::domain::name::TaskHash;
+use crate::domain::name::{Attempt, TaskHash};
 use crate::domain::outcome::{Deferral, HoldKind, Placed, Scope};
 use crate::domain::room::{Occupancy, Room};
 
@@ -47,6 +49,7 @@ pub(super) struct Tasks {
     table: Mutex<BTreeMap<TaskHash, Phase>>,
     pub room: watch::Sender<Room>,
     pub ends: broadcast::Sender<LocalEnd>,
+    pub listener: OnceLock<Arc<dyn EndObserver>>,
     pub summary: Summary,
     /// Held by the process that owns the directory, for as long as it lives.
     _owner: File,
@@ -81,6 +84,7 @@ impl Tasks {
         let tasks = Self {
             room: watch::Sender::new(Room::Unknown("the directory is being read".into())),
             ends: broadcast::Sender::new(ENDS_KEPT),
+            listener: OnceLock::new(),
             summary: Summary::default(),
             table: Mutex::default(),
             clock,
@@ -129,7 +133,7 @@ impl Tasks {
         let acked = dir.join(ACKED).try_exists()?;
         self.table().insert(hash, Phase::Ended { at: exit.ended_at, acked });
         self.summary.count(exit.end());
-        Ok(Some(self.local_end(dir, &record, hash, exit.end())))
+        Ok(Some(self.local_end(dir, &record, hash, &exit)))
     }
 
     /// Claims a task and starts it. Calls must not overlap. The child is the supervisor's process.
@@ -238,16 +242,43 @@ impl Tasks {
         self.summary.count(exit.end());
         self.tell_room();
         if let Some(record) = Record::read(dir)? {
-            let end = self.local_end(dir, &record, *hash, exit.end());
+            let end = self.local_end(dir, &record, *hash, exit);
             tracing::debug!(task = %hash, end = %end.end, "a task ended");
-            // Nobody may be listening.
-            let _ = self.ends.send(end);
+            self.tell(end);
         }
         Ok(())
     }
 
-    fn local_end(&self, dir: &Path, record: &Record, hash: TaskHash, end: End) -> LocalEnd {
-        LocalEnd { hash, key: record.key(), end, tail: log_tail::read(dir, record) }
+    /// Tells an end to whoever listens.
+    pub(super) fn tell(&self, end: LocalEnd) {
+        if let Some(listener) = self.listener.get()
+            && !listener.knows(&end.hash, Attempt::FIRST)
+        {
+            listener.ended(end.on(&self.settings.name));
+        }
+        // Nobody may be listening.
+        let _ = self.ends.send(end);
+    }
+
+    fn local_end(&self, dir: &Path, record: &Record, hash: TaskHash, exit: &Exit) -> LocalEnd {
+        LocalEnd {
+            hash,
+            key: record.key(),
+            end: exit.end(),
+            tail: log_tail::read(dir, record),
+            started_at: exit.started_at,
+            ended_at: exit.ended_at,
+        }
+    }
+
+    /// Asks for the end of every unfinished task; how many there are.
+    pub(super) fn cancel_all(&self) -> std::io::Result<usize> {
+        let live = |(hash, phase): (&TaskHash, &Phase)| {
+            matches!(phase, Phase::Live { .. }).then(|| self.directory(hash))
+        };
+        let live: Vec<PathBuf> = self.table().iter().filter_map(live).collect();
+        live.iter().try_for_each(|dir| cancel::request(dir))?;
+        Ok(live.len())
     }
 
     /// Notes that a task's message is acked, also for the next start.

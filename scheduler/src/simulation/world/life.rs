@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::super::chaos::Chaos;
 use super::super::fates::Fates;
-use super::{CLUSTERS, WEIGHTS, World, flags};
+use super::{CLUSTERS, WEIGHTS, World, flags, made};
 use crate::backend::kubernetes::fake::FakeCluster;
 
 /// The world's own life: messages come, weights are changed, a cluster goes away and comes back.
@@ -18,6 +18,11 @@ pub(super) fn live(world: &World) {
         && let Some((id, attributes)) = world.to_come.lock().unwrap().pop_front()
     {
         world.queue.put(&id, attributes);
+    }
+    let clusters = world.clusters();
+    if let Some(job) = world.sender.live().iter().find(|job| made(&clusters, job) == 0) {
+        let breach = format!("{job} is said to be scheduled before it was made");
+        world.broken.lock().unwrap().get_or_insert(breach);
     }
     let away = &world.places[CLUSTERS - 1].away;
     if chaos.calm() {

@@ -178,6 +178,10 @@ fn what_batch_needs_and_the_mapping_lacks_is_named() {
         let error = Form::of(&workload, None).expect_err(expect);
         assert!(error.contains(expect), "{error}");
     }
+    let batch = farm("project: p").replace("machine_type: n1-standard-1", "x: 1");
+    let batch = batch.replace("disk_type: pd-standard", "y: 1");
+    let error = Form::of(&workload(&batch, "fuzz", ""), None).expect_err("two");
+    assert!(error.contains("no machine_type; ") && error.contains("no disk_type"), "{error}");
 }
 
 #[test]

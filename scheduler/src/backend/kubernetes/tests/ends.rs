@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::super::api::ApiError;
 use super::super::facts::{ContainerStory, Ended, Phase, PodStory, Running, Said};
 use super::super::fake::{Fault, Verb, story};
+use super::super::successive::Successive;
 use super::*;
 use crate::backend::EndObserver;
 use crate::domain::end::{End, EndKind};
@@ -237,4 +238,47 @@ async fn a_watch_of_work_that_fails_takes_no_room() {
     farm.cluster.run_to_end(&name(0), 0);
     until_told(&farm, &ends, 1).await;
     assert_eq!(ends.kinds(), [EndKind::Succeeded]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_end_is_told_once_over_the_terms_of_a_namespace_beside_home() {
+    let home = Farm::fresh().await;
+    let other = new_cluster();
+    let epoch: Timestamp = "2026-11-30T10:00:00Z".parse().expect("a date");
+    let settings = Settings { home: Some(home.backend.leadership()), ..settings() };
+    let clock = Arc::new(PacedClock::starting_at(epoch));
+    let beside = Successive::new(Arc::new(other.clone()), clock, settings);
+    let ends = Arc::new(Ends::default());
+    beside.tell_ends(Arc::clone(&ends) as _);
+    let (running, stop) = (Arc::clone(&beside), CancellationToken::new());
+    let until = stop.clone();
+    let running = tokio::spawn(async move { running.run(until).await });
+    let known = async || {
+        let mut room = beside.room();
+        let wait = room.wait_for(|room| matches!(room, Room::Known(_)));
+        timeout(DEADLINE, wait).await.expect("in time").expect("a sender").clone()
+    };
+    known().await;
+    assert_eq!(beside.submit(&workload(), &tasks(3)).await, [CREATED; 3]);
+    other.run_to_end(&name(0), 0);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let lost = Some(Fault::Refuse(ApiError::lost("nobody is there")));
+    for verb in [Verb::GetLease, Verb::PutLease] {
+        other.always(verb, lost.clone());
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    other.run_to_end(&name(1), 3);
+    for verb in [Verb::GetLease, Verb::PutLease] {
+        other.always(verb, None);
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    known().await;
+    other.run_to_end(&name(2), 0);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let told: Vec<_> = ends.all().iter().map(|end| (end.task, end.verdict.kind)).collect();
+    let kinds = [EndKind::Succeeded, EndKind::TaskFailure, EndKind::Succeeded];
+    let expected: Vec<_> = (0..3).map(|n| task(n).hash).zip(kinds).collect();
+    assert_eq!(told, expected);
+    stop.cancel();
+    running.await.expect("no panic").expect("a clean end");
 }

@@ -147,12 +147,7 @@ async fn an_end_while_nobody_looked_is_told_at_the_next_start() {
     let task = task("gs://b/o");
     place.crashed(&task, COUNTED, |dir| {
         let now = Timestamp::now();
-        let exit = Exit {
-            how: How::Code(5),
-            deadline_exceeded: false,
-            started_at: Some(now),
-            ended_at: now,
-        };
+        let exit = Exit { started_at: Some(now), ..Exit::at(now, How::Code(5), false) };
         write(dir, "exit.json", &exit).expect("written");
     });
     let backend = place.open(COUNTED, 1);

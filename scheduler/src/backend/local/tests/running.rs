@@ -1,6 +1,7 @@
 //! One task's run: its environment, its end, its log, its deadline.
 
 use super::*;
+use crate::domain::name::Attempt;
 use std::os::unix::fs::PermissionsExt as _;
 
 const MULTI: &str = "https://storage.googleapis.com/b/o?x=$(HOST_UID) $HOME `id` \"'\\\n{{ 1 }}\t&X-Goog-Signature=SECRET\u{fc}%0a";
@@ -163,4 +164,50 @@ fn is_gone(pid: &str) -> bool {
         }
         Err(_) => true,
     }
+}
+
+/// Remembers what it was told.
+#[derive(Default)]
+struct Told(std::sync::Mutex<Vec<crate::domain::end::End>>);
+
+impl EndObserver for Told {
+    fn knows(&self, task: &TaskHash, _: Attempt) -> bool {
+        self.0.lock().unwrap().iter().any(|end| end.task == *task)
+    }
+
+    fn ended(&self, end: crate::domain::end::End) {
+        self.0.lock().unwrap().push(end);
+    }
+}
+
+#[tokio::test]
+async fn an_end_is_told_as_those_of_every_backend_are_and_once_over_a_restart() {
+    let place = Place::new();
+    let (task, told) = (task("gs://b/o"), Arc::new(Told::default()));
+    let script = "echo last words; exit 3";
+    let backend = place.open(script, 1);
+    backend.tell_ends(Arc::clone(&told) as _);
+    let running = Running::of(backend);
+    running.submit(&place.workload(), &task).await;
+    running.ended(1).await;
+    eventually("it is told", || async { told.knows(&task.hash, Attempt::FIRST).then_some(()) })
+        .await;
+    {
+        let ends = told.0.lock().unwrap();
+        let end = ends.first().expect("an end");
+        assert_eq!((end.verdict.kind.label(), end.verdict.exit_code), ("task_failure", Some(3)));
+        assert_eq!(end.tail.text(), Some("last words\n"));
+        assert_eq!((&end.key, end.job.as_str()), (&task.key, task.job_name().as_str()));
+        assert!(end.started_at.is_some_and(|at| at <= end.ended_at));
+    }
+    drop(running);
+    let again = eventually("the directory", || async {
+        LocalBackend::open(place.settings(script, 1), Arc::new(SystemClock)).ok()
+    })
+    .await;
+    again.tell_ends(Arc::clone(&told) as _);
+    let mut heard = again.ends();
+    let _running = Running::of(again);
+    assert_eq!(heard.recv().await.expect("an end").end, End::Failed(3));
+    assert_eq!(told.0.lock().unwrap().len(), 1);
 }
