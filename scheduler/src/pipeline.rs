@@ -68,8 +68,6 @@ use workloads::Workloads;
 
 /// How long one call for messages waits for the first one.
 const LEASE_WAIT: Duration = Duration::from_secs(2);
-/// With more room than this, changes of it need not be heard of: twice what one call leases.
-const PLENTY: usize = 1_000;
 /// The pause after a queue said that it is unavailable.
 const QUEUE_RETRY: Duration = Duration::from_secs(1);
 /// How often it is said that a queue is still unavailable, for the same reason.
@@ -367,30 +365,6 @@ impl Pipeline {
             && self.queues.iter().all(|q| q.acks.is_empty())
             && (patience_over
                 || (self.queues.iter().all(|q| q.empty_answers > 0) && nothing_hopeful))
-    }
-
-    /// Listens to each backend whose room is short. While there is plenty nothing is gained by
-    /// hearing of every Job that takes or gives some.
-    fn await_rooms(&mut self) {
-        for backend in 0..self.backends.len() {
-            let state = &self.backends[backend];
-            if !state.awaited && (state.free() < PLENTY || self.book.waiting_for(backend) > 0) {
-                self.await_room(backend);
-            }
-        }
-    }
-
-    fn await_room(&mut self, backend: usize) {
-        self.backends[backend].awaited = true;
-        let mut room = self.backends[backend].room.clone();
-        let wait = async move {
-            if room.changed().await.is_err() {
-                // The backend is gone: its last word stands, and whoever runs it ends the process.
-                std::future::pending::<()>().await;
-            }
-            Event::RoomChanged { backend, room }
-        };
-        self.waits.push(wait.boxed());
     }
 }
 

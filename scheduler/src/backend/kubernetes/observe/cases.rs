@@ -110,11 +110,9 @@ impl Cases {
         if let Some(task) = facts.task {
             self.due.seen(task, attempt);
         }
-        // Who follows a task hears of its end whoever heard before.
-        let known = known && !story.followed;
         let case = self.cases.entry(facts.uid.clone()).or_insert_with(Case::new);
-        // A failure may want another attempt still, whoever told of it.
-        let complete = story.end.as_ref().is_some_and(|end| end.complete);
+        // A failure may want another attempt still, whoever told of it, and a message its end.
+        let complete = story.end.as_ref().is_some_and(|end| end.complete) && !story.followed;
         case.told |= known && complete;
         case.silent |= known;
         match &mut case.job {
