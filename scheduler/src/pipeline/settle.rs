@@ -230,9 +230,17 @@ impl Pipeline {
         );
     }
 
-    /// One more message of a task that is settling shares its fate.
+    /// One more message of a task that is settling shares its fate; of one that runs, it is acked
+    /// unless it waits for the end, too.
     pub(super) fn join_settling(&mut self, hash: TaskHash, ticket: Ticket) {
         let Some(entry) = self.book.get(&hash) else { return };
+        let runs_on = entry.follows.filter(|_| entry.place == Place::Running);
+        if let Some((backend, _)) = runs_on {
+            if !self.completes(ticket.queue) {
+                self.ack_scheduled(backend, hash, ticket, Placed::AlreadyThere);
+            }
+            return;
+        }
         match (entry.scheduled_on, entry.rejected.clone()) {
             (Some(_), None) if !entry.done && self.completes(ticket.queue) => {}
             (Some(backend), None) => {
