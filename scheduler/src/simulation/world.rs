@@ -116,7 +116,7 @@ impl World {
                 _ => to_come.push_back((id, attributes)),
             }
         }
-        let sender = Sender::new(Arc::clone(&chaos), epoch);
+        let sender = Sender::new(Arc::clone(&chaos), epoch, if completes { 1 } else { 6 });
         tasks.extend(sender.jobs());
         let place = |_| Place {
             cluster: FakeCluster::new(Arc::clone(&clock)),
