@@ -1,6 +1,8 @@
 //! How Jobs end on a real control plane, each kind of end brought about, and what `why` says of
 //! each state. No kubelet runs here: logs can't be read, and the reason stands in their place.
 
+#[path = "ends/completed.rs"]
+mod completed;
 #[path = "ends/kinds.rs"]
 mod kinds;
 #[path = "ends/retries.rs"]
@@ -72,6 +74,11 @@ fn main() -> Result<ExitCode> {
         return Ok(code);
     }
     let suite = suite! {
+        completed::a_message_is_acked_when_its_job_is_complete_over_a_kill,
+        completed::a_task_that_fails_twice_is_acked_by_its_third_attempt,
+        completed::used_up_attempts_end_in_quarantine_with_the_reason,
+        completed::a_shutdown_uses_up_no_attempt,
+        completed::a_cancelled_task_is_in_quarantine_and_not_run_again,
         kinds::a_node_that_is_taken_away_loses_its_job,
         kinds::a_job_that_no_pod_can_be_made_of_says_why,
         kinds::an_absent_image_ends_at_the_deadline_as_image_pull,

@@ -80,6 +80,41 @@ pub trait Backend: Send + Sync {
     /// The messages of these scheduled tasks are known to be acked: their Jobs may be deleted some
     /// time after they end.
     fn acked(&self, tasks: &[TaskHash]);
+
+    /// That this attempt at a followed task has failed is known to its queue: the Jobs up to it may
+    /// be deleted some time after they ended.
+    fn settled(&self, _: &TaskHash, _: Attempt) {}
+}
+
+/// Hears how the Jobs of followed tasks ended; for what is done with their messages.
+pub trait Follower: Send + Sync {
+    /// A Job has ended. Each is told once by a process, whoever heard of it before, and those of
+    /// tasks that nobody follows too. Called where work is done: must not block.
+    fn finished(&self, finished: Finished);
+}
+
+/// What the end of a Job comes to for its task's message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// The task.
+    pub task: TaskHash,
+    /// Which attempt at it.
+    pub attempt: Attempt,
+    /// Where it was.
+    pub backend: BackendName,
+    /// What it comes to.
+    pub how: Finish,
+}
+
+/// What an end comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finish {
+    /// The Job is complete.
+    Completed,
+    /// It has failed, for this reason: verdict and end of the log, credentials taken out.
+    Failed(String),
+    /// It went without an end of its own: somebody deleted it.
+    Cancelled(String),
 }
 
 /// What the farm wants done about ends.

@@ -162,7 +162,7 @@ fn read_sections(top: &Section<'_>, base: &Path) -> Config {
             .set("clusterfuzz")
             .and_then(|f| farm_dir(&f, base))
             .unwrap_or_else(|| base.join("clusterfuzz-config")),
-        queues: queues::read(top.get("queues"), base),
+        queues: queues::read(top.get("queues"), base, &backends),
         home: routes::home(top.set("home"), &backends),
         state_dir: top
             .set("state_dir")

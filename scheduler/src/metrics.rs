@@ -105,6 +105,7 @@ impl Writer<'_> {
             ("acked", counts.acked),
             ("ack_lost", counts.ack_lost),
             ("not_ours", counts.not_ours),
+            ("failed", counts.failed),
             ("released", counts.released),
         ];
         let rows = rows.map(|(what, n)| (vec![("event", what)], n));

@@ -12,6 +12,7 @@ mod book;
 mod deps;
 mod dispatch;
 mod elsewhere;
+mod follow;
 mod fuse;
 mod in_force;
 mod intake;
@@ -38,10 +39,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use jiff::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::backend::Finished;
 use crate::catalog::CatalogError;
 use crate::catalog::entity::JobEntities;
 use crate::domain::name::{JobType, TaskHash};
@@ -66,8 +68,6 @@ use workloads::Workloads;
 
 /// How long one call for messages waits for the first one.
 const LEASE_WAIT: Duration = Duration::from_secs(2);
-/// With more room than this, changes of it need not be heard of: twice what one call leases.
-const PLENTY: usize = 1_000;
 /// The pause after a queue said that it is unavailable.
 const QUEUE_RETRY: Duration = Duration::from_secs(1);
 /// How often it is said that a queue is still unavailable, for the same reason.
@@ -121,6 +121,14 @@ enum Event {
         then: elsewhere::Then,
         found: Result<Option<usize>, (usize, Deferral)>,
     },
+    Finished {
+        first: Box<Finished>,
+        more: mpsc::UnboundedReceiver<Finished>,
+    },
+    Failed {
+        failing: follow::Failing,
+        result: Result<(), QueueError>,
+    },
     Released {
         queue: usize,
         tickets: Vec<Ticket>,
@@ -168,6 +176,9 @@ pub struct Pipeline {
     /// Calls that only wait (for messages, flags, room) and may be dropped at any time.
     waits: FuturesUnordered<BoxFuture<'static, Event>>,
     looking_up: bool,
+    /// Messages that are being given back for a failure.
+    failing: usize,
+    next_running_look: Instant,
     said: Said,
     /// The resolver's generation that the known workloads are of.
     generation: u64,
@@ -196,6 +207,7 @@ impl Pipeline {
             started: deps.clock.mono(),
             last_progress: deps.clock.mono(),
             next_spill_look: deps.clock.mono(),
+            next_running_look: deps.clock.mono(),
             shown: snapshot::Shown::new(deps.backends.len()),
             deps,
             tally: Arc::default(),
@@ -211,6 +223,7 @@ impl Pipeline {
             calls: FuturesUnordered::new(),
             waits: FuturesUnordered::new(),
             looking_up: false,
+            failing: 0,
             said: Said::default(),
             generation: 0,
             stopping: false,
@@ -260,6 +273,8 @@ impl Pipeline {
         self.look_up();
         self.start_acks(now);
         self.await_rooms();
+        self.await_ends();
+        self.look_after_running(now);
         if !self.stopping {
             self.take_in(now);
         }
@@ -313,6 +328,8 @@ impl Pipeline {
             Event::Located { hash, asked, then, found } => {
                 self.located(hash, &asked, &then, found, now);
             }
+            Event::Finished { first, more } => self.finished_all(*first, more, now),
+            Event::Failed { failing, result } => self.failed(failing, result, now),
             Event::Released { queue, tickets } => self.released(queue, &tickets),
             Event::RoomChanged { backend, room } => {
                 self.backends[backend].room = room;
@@ -344,33 +361,10 @@ impl Pipeline {
         };
         let nothing_hopeful = self.book.iter().all(|(_, entry)| hopeless(&entry.held));
         self.calls.is_empty()
+            && self.book.running() == 0
             && self.queues.iter().all(|q| q.acks.is_empty())
             && (patience_over
                 || (self.queues.iter().all(|q| q.empty_answers > 0) && nothing_hopeful))
-    }
-
-    /// Listens to each backend whose room is short. While there is plenty nothing is gained by
-    /// hearing of every Job that takes or gives some.
-    fn await_rooms(&mut self) {
-        for backend in 0..self.backends.len() {
-            let state = &self.backends[backend];
-            if !state.awaited && (state.free() < PLENTY || self.book.waiting_for(backend) > 0) {
-                self.await_room(backend);
-            }
-        }
-    }
-
-    fn await_room(&mut self, backend: usize) {
-        self.backends[backend].awaited = true;
-        let mut room = self.backends[backend].room.clone();
-        let wait = async move {
-            if room.changed().await.is_err() {
-                // The backend is gone: its last word stands, and whoever runs it ends the process.
-                std::future::pending::<()>().await;
-            }
-            Event::RoomChanged { backend, room }
-        };
-        self.waits.push(wait.boxed());
     }
 }
 

@@ -84,8 +84,18 @@ pub trait Queue: Send + Sync {
     /// Acknowledges: the message is done, for ever. `Ok` only when that is durable.
     async fn ack(&self, leases: &[LeaseId]) -> Vec<Result<(), QueueError>>;
 
-    /// Gives a message back, to be delivered again after `after`.
+    /// Gives a message back undone, to be delivered again after `after`. Uses up none of the
+    /// attempts that the queue itself counts.
     async fn release(&self, leases: &[LeaseId], after: Duration) -> Vec<Result<(), QueueError>>;
+
+    /// Gives a message back whose task has failed, for this reason (credentials taken out). The
+    /// queue's own rule decides whether it comes again; where it counts attempts, this uses up one.
+    /// `Ok` only when that is durable.
+    async fn fail(&self, lease: &LeaseId, why: &str) -> Result<(), QueueError> {
+        let _ = why;
+        let released = self.release(std::slice::from_ref(lease), Duration::ZERO).await;
+        released.into_iter().next().unwrap_or(Err(QueueError::LeaseLost))
+    }
 
     /// Gives messages back whose task was deferred for this reason, to be delivered again in their
     /// time. For queues whose sender waits for the reason; the others need only the release.

@@ -34,6 +34,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::config::farm::Farm;
 use crate::config::files::Files;
+use crate::config::queues::AckMode;
 use crate::config::watch::{Sources, Watched};
 use crate::gcp::credentials::Credentials;
 use crate::http::{self, Endpoint};
@@ -160,9 +161,11 @@ impl Service {
             Some(why) => Some(why.hear(options.observer)),
             None => options.observer,
         };
+        let completes = queues.iter().any(|binding| binding.completes);
         let pipeline = Pipeline::new(Deps {
             clock,
             queues,
+            ends: completes.then(|| backends.follow_ends()),
             catalog: lookups.catalog(),
             flags: lookups.flags(),
             resolver: FarmResolver::over(Arc::clone(&loaded)),
@@ -349,6 +352,7 @@ async fn open_queues(
         queue,
         base_os_version,
         max_panics,
+        completes: false,
         hold: true,
     };
     if let Some(queue) = instead {
@@ -359,7 +363,8 @@ async fn open_queues(
         let opened = queues::open(queue, &loaded.farm, clock)
             .await
             .map_err(|error| ServiceError::Queue { name: queue.name.to_string(), error })?;
-        bindings.push(bind(opened, queue.base_os_version.clone(), queue.max_panics));
+        let binding = bind(opened, queue.base_os_version.clone(), queue.max_panics);
+        bindings.push(QueueBinding { completes: queue.ack == AckMode::OnCompleted, ..binding });
     }
     Ok(bindings)
 }

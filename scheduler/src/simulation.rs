@@ -25,14 +25,14 @@ use world::{World, run_to_the_end};
 const SEEDS: u64 = 500;
 
 /// Runs one seed on a runtime of its own; the history stands in the error.
-fn run_seed(seed: u64) -> Result<(), String> {
+fn run_seed(seed: u64, completes: bool) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .map_err(|error| error.to_string())?;
     runtime.block_on(async {
-        let world = World::new(seed);
+        let world = World::new(seed, completes);
         let run = AssertUnwindSafe(run_to_the_end(&world));
         let broken = match futures::FutureExt::catch_unwind(run).await {
             Ok(Ok(())) => return Ok(()),
@@ -43,18 +43,27 @@ fn run_seed(seed: u64) -> Result<(), String> {
     })
 }
 
-#[test]
-fn the_contract_holds_through_faults_and_crashes() {
+fn run_seeds(completes: bool) {
     let number = |name| std::env::var(name).ok().and_then(|n| n.parse().ok());
     let seeds = match number("KATABATCH_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("KATABATCH_SEEDS").unwrap_or(SEEDS),
     };
     for seed in seeds {
-        if let Err(history) = run_seed(seed) {
+        if let Err(history) = run_seed(seed, completes) {
             panic!("{history}");
         }
     }
+}
+
+#[test]
+fn the_contract_holds_through_faults_and_crashes() {
+    run_seeds(false);
+}
+
+#[test]
+fn messages_that_wait_for_ends_are_acked_by_a_complete_job_or_end_in_quarantine() {
+    run_seeds(true);
 }
 
 /// A seed that failed once stands here, named after what it showed.
@@ -67,7 +76,7 @@ fn one_seed_replays_the_same_history() {
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            let world = World::new(seed);
+            let world = World::new(seed, false);
             run_to_the_end(&world).await.expect("the contract holds");
             world.history()
         })

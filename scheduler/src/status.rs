@@ -224,6 +224,9 @@ pub struct Counts {
     pub ack_lost: u64,
     /// Messages of other subscriptions.
     pub not_ours: u64,
+    /// Messages given back because their Job had failed.
+    #[serde(default)]
+    pub failed: u64,
     /// Messages given back undone.
     pub released: u64,
     /// How often a task was held, by reason.

@@ -17,6 +17,7 @@ mod entry;
 pub mod facts;
 #[cfg(any(test, feature = "sim"))]
 pub mod fake;
+mod follow;
 mod gauges;
 mod janitor;
 mod leader;
@@ -75,7 +76,7 @@ use self::window::Window;
 use self::workloads::Workloads;
 use super::Backend;
 use crate::clock::Clock;
-use crate::domain::name::{Attempt, BackendName, TaskHash};
+use crate::domain::name::{Attempt, BackendName, JobName, TaskHash};
 use crate::domain::outcome::{Deferral, HoldKind, Outcome, Scope};
 use crate::domain::room::Room;
 use crate::domain::task::Task;
@@ -307,9 +308,15 @@ impl KubernetesBackend {
         Lookup { api: api.as_ref(), leader, rooms, acks }
     }
 
-    async fn submit_one(&self, workload: &Workload, checked: &CheckedJob, task: &Task) -> Outcome {
-        let name = task.job_name();
-        let body = || checked.fill(task, Attempt::FIRST).to_body();
+    async fn submit_attempt(
+        &self,
+        workload: &Workload,
+        checked: &CheckedJob,
+        task: &Task,
+        attempt: Attempt,
+    ) -> Outcome {
+        let name = JobName::of(&task.hash, attempt);
+        let body = || checked.fill(task, attempt).to_body();
         let submission = self.submitter.submit(name.as_str(), task.hash, body);
         match AssertUnwindSafe(submission).catch_unwind().await {
             Ok(submitted) => {
@@ -361,5 +368,9 @@ impl Backend for KubernetesBackend {
 
     fn acked(&self, tasks: &[TaskHash]) {
         self.acks.lock().acked(tasks);
+    }
+
+    fn settled(&self, task: &TaskHash, attempt: Attempt) {
+        self.acks.lock().settled(task, Some(attempt));
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::Backend;
 use crate::domain::input_url::InputUrl;
-use crate::domain::name::{BackendName, TaskHash};
+use crate::domain::name::{Attempt, BackendName, TaskHash};
 use crate::domain::outcome::{Deferral, Outcome, Placed, Scope};
 use crate::domain::room::Room;
 use crate::domain::task::Task;
@@ -48,7 +48,7 @@ impl Outputs {
     }
 
     /// What there is no more to do about a task, if so.
-    async fn settled(&self, task: &Task) -> Option<Outcome> {
+    async fn done_with(&self, task: &Task) -> Option<Outcome> {
         match self.is_done(task).await {
             Ok(true) => Some(Outcome::Scheduled(Placed::Done)),
             Ok(false) => None,
@@ -96,7 +96,7 @@ impl Backend for Outputs {
     }
 
     async fn submit(&self, workload: &Arc<Workload>, tasks: &[Task]) -> Vec<Outcome> {
-        let looks = tasks.iter().map(|task| self.settled(task));
+        let looks = tasks.iter().map(|task| self.done_with(task));
         let settled = futures::future::join_all(looks).await;
         let open = tasks.iter().zip(&settled).filter(|(_, settled)| settled.is_none());
         let open: Vec<Task> = open.map(|(task, _)| task.clone()).collect();
@@ -125,6 +125,10 @@ impl Backend for Outputs {
 
     fn acked(&self, tasks: &[TaskHash]) {
         self.inner.acked(tasks);
+    }
+
+    fn settled(&self, task: &TaskHash, attempt: Attempt) {
+        self.inner.settled(task, attempt);
     }
 }
 

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::Backend;
-use crate::domain::name::{BackendName, TaskHash};
+use crate::domain::name::{Attempt, BackendName, TaskHash};
 use crate::domain::outcome::{Deferral, Outcome, Scope};
 use crate::domain::room::Room;
 use crate::domain::task::Task;
@@ -133,6 +133,10 @@ impl Backend for Signing {
 
     fn acked(&self, tasks: &[TaskHash]) {
         self.inner.acked(tasks);
+    }
+
+    fn settled(&self, task: &TaskHash, attempt: Attempt) {
+        self.inner.settled(task, attempt);
     }
 }
 

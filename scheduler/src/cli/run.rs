@@ -54,6 +54,7 @@ pub(super) fn rows(counts: &Counts) -> Vec<Count> {
     rows.push(count("messages acked", "", counts.acked));
     rows.push(count("messages acked", "not_ours", counts.not_ours));
     rows.push(count("messages given back", "", counts.released));
+    rows.push(count("messages given back", "failed", counts.failed));
     rows.push(count("acks too late", "", counts.ack_lost));
     rows.retain(|row| row.count > 0);
     rows

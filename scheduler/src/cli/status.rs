@@ -141,6 +141,7 @@ fn lines(status: &Status) -> Vec<Line> {
         ("already_there", counts.already_there),
         ("done", counts.done),
         ("acked", counts.acked),
+        ("failed", counts.failed),
         ("released", counts.released),
     ];
     let done = done.into_iter().map(|(name, n)| ("since start", name, n));

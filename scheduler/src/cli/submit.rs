@@ -82,7 +82,7 @@ impl Observer for Results {
                 ("rejected", Some(kind.label()), Some(detail.clone()))
             }
             Verdict::NotOurs => ("rejected", Some("another_base_os_version"), None),
-            Verdict::Acked | Verdict::AckLost | Verdict::Released => return,
+            Verdict::Acked | Verdict::AckLost | Verdict::Failed | Verdict::Released => return,
         };
         let line = Line {
             id: decision.message_id.clone(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::backends::{BackendConfig, BackendKind};
 use super::{path, unique_name};
 use crate::domain::name::QueueName;
 use crate::domain::pubsub::{Written, is_name};
@@ -17,8 +18,20 @@ pub struct QueueConfig {
     pub source: QueueSource,
     /// The base OS version whose tasks it carries; `None` is a queue without a version.
     pub base_os_version: Option<String>,
+    /// When its messages are acked.
+    pub ack: AckMode,
     /// How many deliveries of a message may panic before it is rejected.
     pub max_panics: u32,
+}
+
+/// When a message is acked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AckMode {
+    /// When its task's Job is confirmed, as ClusterFuzz does it.
+    #[default]
+    OnCreated,
+    /// When its task's Job is complete; a failed one gives it back to its queue.
+    OnCompleted,
 }
 
 /// What a queue is.
@@ -41,12 +54,17 @@ pub enum QueueSource {
 const MAX_PANICS: u32 = 3;
 
 /// Reads the list; without one there is the spool `main` in `spool.sqlite`.
-pub(super) fn read(field: Option<Field<'_>>, base: &Path) -> Vec<QueueConfig> {
+pub(super) fn read(
+    field: Option<Field<'_>>,
+    base: &Path,
+    backends: &[BackendConfig],
+) -> Vec<QueueConfig> {
     let Some(field) = field else {
         return vec![QueueConfig {
             name: "main".into(),
             source: QueueSource::Spool { path: base.join("spool.sqlite") },
             base_os_version: None,
+            ack: AckMode::default(),
             max_panics: MAX_PANICS,
         }];
     };
@@ -55,12 +73,13 @@ pub(super) fn read(field: Option<Field<'_>>, base: &Path) -> Vec<QueueConfig> {
         field.fault("is empty", "name at least one queue, or leave the key out");
     }
     let mut seen = BTreeMap::new();
-    items.iter().filter_map(|item| read_one(item, base, &mut seen)).collect()
+    items.iter().filter_map(|item| read_one(item, base, backends, &mut seen)).collect()
 }
 
 fn read_one(
     field: &Field<'_>,
     base: &Path,
+    backends: &[BackendConfig],
     seen: &mut BTreeMap<String, u32>,
 ) -> Option<QueueConfig> {
     let section = field.section()?;
@@ -78,13 +97,12 @@ fn read_one(
             None
         }
     };
-    if let Some(ack) = section.get("ack") {
-        read_ack(&ack);
-    }
+    let ack = section.get("ack").and_then(|f| read_ack(&f, source.as_ref(), backends));
     let queue = QueueConfig {
         name: name.unwrap_or_default().into(),
         source: source.unwrap_or(QueueSource::Spool { path: PathBuf::new() }),
         base_os_version: section.set("base_os_version").and_then(|f| f.text()).map(str::to_owned),
+        ack: ack.unwrap_or_default(),
         max_panics: section
             .get("max_panics")
             .and_then(|f| f.whole(1..=100_u32))
@@ -137,15 +155,50 @@ fn name(field: &Field<'_>, kind: &str) -> Option<String> {
     })
 }
 
-/// Only ClusterFuzz's rule so far: any confirmed Job of the task acks its message.
-fn read_ack(field: &Field<'_>) {
-    match field.text() {
-        Some("on_created") | None => {}
-        Some("on_completed") => {
-            field.fault("`on_completed` is not yet supported", "write on_created");
+/// ClusterFuzz stops preprocessing while its topic `utask_main` has too many messages that are not
+/// acked, leased ones included: kept until their Jobs end, they would stall the farm.
+fn read_ack(
+    field: &Field<'_>,
+    source: Option<&QueueSource>,
+    backends: &[BackendConfig],
+) -> Option<AckMode> {
+    match field.text()? {
+        "on_created" => return Some(AckMode::OnCreated),
+        "on_completed" => {}
+        other => {
+            let hint = "write on_created or on_completed";
+            field.fault(format!("`{other}` is no ack mode"), hint);
+            return None;
         }
-        Some(other) => field.fault(format!("`{other}` is no ack mode"), "write on_created"),
     }
+    if let Some(QueueSource::PubSub { names, .. }) = source
+        && names.subscription.rsplit('/').next().is_some_and(|id| id.starts_with("utask_main"))
+    {
+        let problem = format!(
+            "`on_completed` would keep the messages of {} for as long as their Jobs run, and \
+             ClusterFuzz makes no further tasks while too many are not acked",
+            names.subscription
+        );
+        field.fault(problem, "write on_created; failures are run again by `retries`");
+        return None;
+    }
+    for backend in backends {
+        let kind = match &backend.kind {
+            BackendKind::Kubernetes { .. } => continue,
+            BackendKind::GcpBatch { .. } => "gcp_batch",
+            BackendKind::Local { .. } => "local",
+        };
+        let problem = format!(
+            "`on_completed` needs backends that tell how their Jobs end, and backend {} is of the \
+             kind {kind}, which does not",
+            backend.name
+        );
+        let hint = "write on_created, or serve this queue by a scheduler whose backends are all \
+                    `kubernetes`";
+        field.fault(problem, hint);
+        return None;
+    }
+    Some(AckMode::OnCompleted)
 }
 
 #[cfg(test)]
@@ -160,6 +213,34 @@ mod tests {
         std::fs::write(&path, text).expect("written");
         let config = Config::load(&path).map_err(|errors| errors.to_string())?;
         Ok(config.queues.into_iter().next().expect("one").source)
+    }
+
+    #[test]
+    fn messages_wait_for_ends_only_where_ends_are_told_and_the_farm_goes_on() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("k.yaml");
+        let ack = |source: &str, backend: &str| {
+            let text = format!(
+                "apiVersion: katabatch.dev/v1alpha1\nqueues:\n- name: q\n  ack: on_completed\n  \
+                 {source}\nbackends:\n- name: b\n  {backend}\n"
+            );
+            Config::parse(&path, &text)
+                .map(|config| config.queues[0].ack)
+                .map_err(|errors| errors.to_string())
+        };
+        let gke = "kubernetes: {}";
+        let pubsub = |id: &str| format!("pubsub: {{subscription: {id}, quarantine_topic: xyz}}");
+        assert_eq!(ack("spool: {}", gke), Ok(AckMode::OnCompleted));
+        assert_eq!(ack(&pubsub("rainier"), gke), Ok(AckMode::OnCompleted));
+        for (source, backend, expect) in [
+            (pubsub("utask_main"), gke, "ClusterFuzz makes no further tasks"),
+            (pubsub("projects/p/subscriptions/utask_main-ubuntu-24-04"), gke, "no further tasks"),
+            ("spool: {}".to_owned(), "local: {command: [x]}", "backend b is of the kind local"),
+            ("spool: {}".to_owned(), "gcp_batch: {}", "is of the kind gcp_batch"),
+        ] {
+            let said = ack(&source, backend).expect_err(&source);
+            assert!(said.contains(expect) && said.contains("write on_created"), "{said}");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ fn all_problems_of_a_file_come_at_once_with_line_key_and_hint() {
          queues:\n\
          - name: main\n  \
            spool: {path: 5}\n  \
-           ack: on_completed\n\
+           ack: on_compl\n\
          - name: main\n\
          backends:\n\
          - name: gke\n  \
@@ -47,7 +47,7 @@ fn all_problems_of_a_file_come_at_once_with_line_key_and_hint() {
             "k.yaml:1: apiVersion: `katabatch.dev/v1` is not a version that this katabatch reads; write katabatch.dev/v1alpha1",
             "k.yaml:2: schedular: is not a known key; did you mean `scheduler`?",
             "k.yaml:5: queues[0].spool.path: is the number 5; text is wanted: put it in quotes, \"5\"",
-            "k.yaml:6: queues[0].ack: `on_completed` is not yet supported; write on_created",
+            "k.yaml:6: queues[0].ack: `on_compl` is no ack mode; write on_created or on_completed",
             "k.yaml:7: queues[1].name: `main` is the name of the queue on line 4 too; give every queue a name of its own",
             "k.yaml:7: queues[1]: has no source; write `spool: {path: spool.sqlite}` or `pubsub: {subscription: …}`",
             "k.yaml:9: backends[0]: has no kind; write `kubernetes: {namespace: …}`, `gcp_batch:` or `local: {command: […]}`",

@@ -112,6 +112,9 @@ impl EndKind {
     }
 }
 
+/// How much of the log goes into the reason that a message is given, in bytes.
+const REASON_TAIL: usize = 4 * 1024;
+
 /// The verdict on one Job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
@@ -171,6 +174,32 @@ impl End {
         run.and_then(|run| Duration::try_from(run).ok()).unwrap_or_default()
     }
 
+    /// Why its task failed, as its message is told: the verdict as one line, then the end of what it
+    /// printed.
+    pub fn reason(&self) -> String {
+        let Verdict { kind, exit_code, detail, .. } = &self.verdict;
+        let code = exit_code.map(|code| format!("exit code {code}"));
+        // The code is said once.
+        let rest = code.as_deref().and_then(|code| detail.strip_prefix(code));
+        let rest = rest.map_or(detail.as_str(), |rest| rest.trim_start_matches([':', ',', ' ']));
+        let mut reason = kind.to_string();
+        if let Some(code) = code {
+            reason += &format!(" ({code})");
+        }
+        if !rest.is_empty() {
+            reason += &format!(": {rest}");
+        }
+        match &self.tail {
+            LogTail::Text(text) => {
+                let from = text.len().saturating_sub(REASON_TAIL);
+                let end = text.get(text.ceil_char_boundary(from)..).unwrap_or_default();
+                reason + "\n" + end.trim_end()
+            }
+            LogTail::Nothing => reason,
+            LogTail::Unavailable(why) => format!("{reason}\n(no log: {why})"),
+        }
+    }
+
     /// The work that was lost by it: the time it ran, unless it succeeded.
     pub fn time_lost(&self) -> Duration {
         if self.verdict.kind == EndKind::Succeeded { Duration::ZERO } else { self.run_time() }
@@ -227,6 +256,27 @@ mod tests {
         assert_eq!(end(EndKind::ImagePull, None).time_lost(), Duration::ZERO);
         let clocks_apart = Some("2026-11-30T10:00:01Z");
         assert_eq!(end(EndKind::TaskFailure, clocks_apart).time_lost(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_reason_is_the_verdict_in_a_line_and_the_end_of_the_log() {
+        let mut end = end(EndKind::TaskFailure, None);
+        for (code, detail, tail, expect) in [
+            (Some(3), "exit code 3", LogTail::Nothing, "task_failure (exit code 3)"),
+            (
+                Some(139),
+                "exit code 139, signal 11",
+                LogTail::Text("a\nb\n".into()),
+                "task_failure (exit code 139): signal 11\na\nb",
+            ),
+            (None, "odd", LogTail::unavailable("gone"), "task_failure: odd\n(no log: gone)"),
+        ] {
+            end.verdict = Verdict::new(EndKind::TaskFailure, code, detail);
+            end.tail = tail;
+            assert_eq!(end.reason(), expect);
+        }
+        end.tail = LogTail::Text("ä".repeat(10_000));
+        assert!(end.reason().len() < REASON_TAIL + 100);
     }
 
     #[test]

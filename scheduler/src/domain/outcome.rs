@@ -6,6 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::name::Attempt;
 use super::redact::redact;
 
 /// What a backend, or a stage before it, made of a task.
@@ -13,6 +14,9 @@ use super::redact::redact;
 pub enum Outcome {
     /// The task's Job is confirmed, or its output: its message may be acked.
     Scheduled(Placed),
+    /// The Job of this attempt is confirmed, of a task that is followed: its end will be told, and
+    /// its message is not acked before.
+    Running(Attempt, Placed),
     /// Not now; the message is held and the task tried again.
     Deferred(Deferral),
     /// Never: the message itself is at fault, and goes to quarantine.
@@ -227,8 +231,10 @@ kinds! {
         UnknownJobType = "unknown_job_type",
         /// Handling this message panicked on every one of a few deliveries.
         Panicked = "panicked",
-        /// The message was given back as often as it may be (the spool's `attempts`).
+        /// Its task has failed as often as it may (the spool's `attempts`).
         AttemptsUsedUp = "attempts_used_up",
+        /// Its Job was deleted or cancelled by somebody before it had ended (`ack: on_completed`).
+        Cancelled = "cancelled",
     }
 }
 

@@ -35,6 +35,21 @@ pub struct Task {
     pub published_at: Timestamp,
     /// What its sender labelled it with; no part of its identity.
     pub labels: TaskLabels,
+    /// Whether its message waits for its end.
+    pub follow: Follow,
+}
+
+/// Whether a task's message waits for its end (`ack: on_completed`). If so, its next attempt is
+/// made when the queue delivers the message again, and by nobody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Follow {
+    /// It does not.
+    #[default]
+    No,
+    /// It does.
+    Ends,
+    /// It does, but there may be no further attempt: its input is of no use any more.
+    LastEnd,
 }
 
 impl Task {
@@ -48,7 +63,8 @@ impl Task {
         let message = || Subject::Message(message_id.to_owned());
         let subject = input.object().cloned().map_or_else(message, Subject::Object);
         let hash = TaskHash::of(&key.command, &key.job_type, &subject);
-        Self { key, input, hash, published_at, labels: TaskLabels::default() }
+        let (follow, labels) = (Follow::No, TaskLabels::default());
+        Self { key, input, hash, published_at, labels, follow }
     }
 
     /// The name of this task's first Job.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::domain::name::TaskHash;
+use crate::backend::Finished;
+use crate::domain::name::{Attempt, TaskHash};
 use crate::domain::outcome::{HoldKind, Rejection};
 use crate::domain::task::{Task, WorkloadKey};
 use crate::queue::LeaseId;
@@ -41,6 +42,8 @@ pub enum Place {
     Until(Instant),
     /// The answer to its submission.
     InFlight,
+    /// The end of its Job, whose followers its messages are.
+    Running,
     /// Its acks or quarantine records.
     Settling,
 }
@@ -71,6 +74,14 @@ pub struct Entry {
     pub panics: u32,
     /// The backend that has confirmed its Job.
     pub scheduled_on: Option<usize>,
+    /// The attempt whose end its messages wait for, and the backend that has it.
+    pub follows: Option<(usize, Attempt)>,
+    /// An end of it that was told before the answer to its submission.
+    pub ended: Option<Finished>,
+    /// It is done, so that every message is acked.
+    pub done: bool,
+    /// Since when its backend does not know of a Job that should be there.
+    pub missing: Option<Instant>,
     /// Why it is being rejected.
     pub rejected: Option<Rejection>,
     /// One of its messages lost its lease before the ack.
@@ -93,6 +104,7 @@ pub struct Book {
     by_backend: BTreeMap<usize, VecDeque<TaskHash>>,
     timed: BTreeSet<(Instant, TaskHash)>,
     in_flight: usize,
+    running: usize,
     settling: usize,
 }
 
@@ -120,6 +132,10 @@ impl Book {
             submitted_at: None,
             panics: 0,
             scheduled_on: None,
+            follows: None,
+            ended: None,
+            done: false,
+            missing: None,
             rejected: None,
             ack_lost: false,
             tried: BTreeSet::new(),
@@ -158,6 +174,7 @@ impl Book {
                 self.timed.insert((*when, hash));
             }
             Place::InFlight => self.in_flight += 1,
+            Place::Running => self.running += 1,
             Place::Settling => self.settling += 1,
         }
         if let Some(entry) = self.entries.get_mut(&hash) {
@@ -258,6 +275,11 @@ impl Book {
         self.in_flight
     }
 
+    /// How many wait for the end of their Job.
+    pub fn running(&self) -> usize {
+        self.running
+    }
+
     /// How many wait for acks or quarantine records.
     pub fn settling(&self) -> usize {
         self.settling
@@ -265,7 +287,8 @@ impl Book {
 
     /// How many wait for a workload, a backend or a time.
     pub fn held(&self) -> usize {
-        self.len() - self.ready() - self.looked_up() - self.in_flight - self.settling
+        let under_way = self.in_flight + self.running + self.settling;
+        self.len() - self.ready() - self.looked_up() - under_way
     }
 
     /// Every task in hand, in the order of their hashes.
@@ -303,6 +326,7 @@ impl Book {
             Some(Place::Backend(at)) => drop(cut(self.by_backend.get_mut(&at), hash)),
             Some(Place::Until(when)) => drop(self.timed.remove(&(when, hash))),
             Some(Place::InFlight) => self.in_flight -= 1,
+            Some(Place::Running) => self.running -= 1,
             Some(Place::Settling) => self.settling -= 1,
             None => {}
         }
@@ -340,7 +364,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_task_is_in_exactly_one_place(
-            moves in prop::collection::vec((0_usize..8, 0_usize..9), 1..200)
+            moves in prop::collection::vec((0_usize..8, 0_usize..10), 1..200)
         ) {
             let (mut book, start) = (Book::default(), Instant::now());
             for (n, kind) in moves {
@@ -354,12 +378,13 @@ mod tests {
                     5 => book.put(hash, Place::InFlight),
                     6 => book.wake_backend(n % 2, 1),
                     7 => book.wake_workload(&task.key),
+                    8 => book.put(hash, Place::Running),
                     _ => drop(book.remove(&hash)),
                 }
                 let indexed = book.ready.len() + book.looked_up()
                     + book.by_workload.values().map(VecDeque::len).sum::<usize>()
                     + book.by_backend.values().map(VecDeque::len).sum::<usize>()
-                    + book.timed.len() + book.in_flight + book.settling;
+                    + book.timed.len() + book.in_flight + book.running + book.settling;
                 prop_assert_eq!(indexed, book.len());
                 prop_assert!(book.ready.iter().all(|h| book.entries[h].place == Place::Ready));
             }

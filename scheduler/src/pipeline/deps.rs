@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
+
 use super::leases::Leases;
 use super::tally::Observer;
-use crate::backend::Backend;
+use crate::backend::{Backend, Finished};
 use crate::catalog::Catalog;
 use crate::catalog::entity::JobEntities;
 use crate::clock::Clock;
@@ -49,6 +51,8 @@ pub struct QueueBinding {
     pub base_os_version: Option<String>,
     /// How often handling one of its messages may panic before it is rejected.
     pub max_panics: u32,
+    /// Whether its messages are kept until the Job ends (`ack: on_completed`).
+    pub completes: bool,
     /// Whether what is deferred is held here. If not, it goes back at once, with the reason.
     pub hold: bool,
 }
@@ -92,6 +96,8 @@ pub struct Deps {
     pub backends: Vec<BackendBinding>,
     /// What binds job types to backends.
     pub routes: Routes,
+    /// What the ends of Jobs come to, where messages wait for them.
+    pub ends: Option<mpsc::UnboundedReceiver<Finished>>,
     /// Who leads: nothing is taken or given while this process does not.
     pub leadership: Arc<dyn Leadership>,
     /// The leader's own records: weight epochs.

@@ -20,7 +20,7 @@ use super::{Event, Pipeline, said};
 use crate::domain::name::TaskHash;
 use crate::domain::outcome::{Deferral, HoldKind, Outcome, RejectKind, Rejection, Scope};
 use crate::domain::signed_url::Verdict;
-use crate::domain::task::WorkloadKey;
+use crate::domain::task::{Follow, Task, WorkloadKey};
 use crate::domain::workload::Workload;
 
 /// Submissions under way a backend: above any window of creates, so that the window decides.
@@ -202,14 +202,26 @@ impl Pipeline {
     }
 
     fn submit(&mut self, backend: usize, workload: Arc<Workload>, hashes: &[TaskHash]) {
+        self.submit_as(backend, workload, hashes, Follow::Ends);
+    }
+
+    /// Submits, those that are followed in this way.
+    pub(super) fn submit_as(
+        &mut self,
+        backend: usize,
+        workload: Arc<Workload>,
+        hashes: &[TaskHash],
+        ends: Follow,
+    ) {
         let now = self.deps.clock.mono();
         let (mut tasks, mut carried) = (Vec::new(), Vec::new());
         for hash in hashes {
+            let follow = if self.follow_of(hash) == Follow::No { Follow::No } else { ends };
             if let Some(entry) = self.book.get_mut(hash) {
                 entry.submitted_at = Some(now);
                 entry.tried.insert(backend);
                 entry.cleared.remove(&backend);
-                tasks.push((*entry.task).clone());
+                tasks.push(Task { follow, ..(*entry.task).clone() });
                 carried.push(*hash);
             }
         }
@@ -251,12 +263,16 @@ impl Pipeline {
     fn outcome(&mut self, backend: usize, hash: TaskHash, outcome: Outcome, now: Instant) {
         match outcome {
             Outcome::Scheduled(placed) => self.scheduled(backend, hash, placed),
+            Outcome::Running(attempt, placed) => {
+                self.running(backend, hash, attempt, placed, now);
+            }
             Outcome::Rejected(why) => self.reject(hash, &why, now),
             Outcome::Deferred(why)
                 if why.kind == HoldKind::Panicked && why.scope == Scope::Task =>
             {
                 self.panicked(hash, &why.detail, now);
             }
+            Outcome::Deferred(_) if self.was_cancelled(hash) => {}
             Outcome::Deferred(why) => {
                 let until = now + why.retry_after;
                 let place = match why.scope {

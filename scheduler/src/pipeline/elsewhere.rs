@@ -17,6 +17,7 @@ use super::book::{Entry, Place};
 use super::{Event, Pipeline, said};
 use crate::domain::name::{BackendName, TaskHash};
 use crate::domain::outcome::{Deferral, HoldKind, Placed, Rejection, Scope};
+use crate::domain::task::{Follow, Task};
 
 /// The wait before another try where a backend is asked for that is not configured any more.
 const GONE_AGAIN: Duration = Duration::from_secs(60);
@@ -118,7 +119,9 @@ impl Pipeline {
     }
 
     fn ask(&mut self, hash: TaskHash, doubts: Vec<usize>, then: Then) {
-        let Some(task) = self.book.get(&hash).map(|entry| Arc::clone(&entry.task)) else { return };
+        let follow = self.follow_of(&hash);
+        let Some(entry) = self.book.get(&hash) else { return };
+        let task = Task { follow, ..(*entry.task).clone() };
         self.book.put(hash, Place::InFlight);
         let bindings = doubts.iter().map(|at| &self.deps.backends[*at]);
         let backends: Vec<_> = bindings.map(|binding| Arc::clone(&binding.backend)).collect();
@@ -152,6 +155,9 @@ impl Pipeline {
         now: Instant,
     ) {
         match found {
+            Ok(Some(backend)) if self.follow_of(&hash) != Follow::No => {
+                self.go_on_there(backend, hash, then, now);
+            }
             Ok(Some(backend)) => self.scheduled(backend, hash, Placed::AlreadyThere),
             Ok(None) => {
                 if let Some(entry) = self.book.get_mut(&hash) {

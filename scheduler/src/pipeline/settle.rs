@@ -32,16 +32,34 @@ const ACK_RETRY_MAX: Duration = Duration::from_secs(10);
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 
 impl Pipeline {
-    /// The task's Job is confirmed: all its messages are acked.
+    /// The task's Job is confirmed, or known to be done: all its messages are acked, but for those
+    /// that wait for its end.
     pub(super) fn scheduled(&mut self, backend: usize, hash: TaskHash, placed: Placed) {
         self.book.put(hash, Place::Settling);
         let Some(entry) = self.book.get_mut(&hash) else { return };
         entry.scheduled_on = Some(backend);
+        entry.done |= placed == Placed::Done;
+        let done = entry.done;
         let tickets = entry.tickets.clone();
-        let key = entry.task.key.clone();
-        if let Some(entry) = self.book.get(&hash) {
-            self.observe_confirmed(entry);
+        self.note_confirmed(backend, hash, placed);
+        let (wait, acked): (Vec<Ticket>, Vec<Ticket>) =
+            tickets.into_iter().partition(|ticket| !done && self.completes(ticket.queue));
+        if acked.is_empty() && !wait.is_empty() {
+            // It was asked for before anybody waited for its end.
+            return self.book.put(hash, Place::Ready);
         }
+        for (at, ticket) in acked.into_iter().enumerate() {
+            // One Job was made, whatever the number of its messages.
+            let placed = if at == 0 { placed } else { Placed::AlreadyThere };
+            self.ack_scheduled(backend, hash, ticket, placed);
+        }
+    }
+
+    /// A backend has confirmed a task's Job: it is in good health.
+    pub(super) fn note_confirmed(&mut self, backend: usize, hash: TaskHash, placed: Placed) {
+        let Some(entry) = self.book.get(&hash) else { return };
+        self.observe_confirmed(entry);
+        let key = entry.task.key.clone();
         self.backends[backend].refused = None;
         self.backends[backend].stuck = None;
         if placed == Placed::Created {
@@ -51,11 +69,6 @@ impl Pipeline {
             self.said.goes_on(&Stopped::Workload(key));
             let name = self.deps.backends[backend].candidate.name.clone();
             self.said.goes_on(&Stopped::Backend(name));
-        }
-        for (at, ticket) in tickets.into_iter().enumerate() {
-            // One Job was made, whatever the number of its messages.
-            let placed = if at == 0 { placed } else { Placed::AlreadyThere };
-            self.ack_scheduled(backend, hash, ticket, placed);
         }
     }
 
@@ -69,11 +82,6 @@ impl Pipeline {
     ) {
         self.decide(Some(&hash), &ticket, Some(backend), Verdict::Scheduled(placed));
         self.queues[ticket.queue].acks.push(Ack { hash: Some(hash), ticket });
-    }
-
-    /// Where a task's Job is confirmed to be, its acks pending.
-    pub(super) fn scheduled_on(&self, hash: &TaskHash) -> Option<usize> {
-        self.book.get(hash).and_then(|entry| entry.scheduled_on)
     }
 
     /// Starts a call of acks for each queue that has some and none under way. They gather for a
@@ -171,6 +179,7 @@ impl Pipeline {
         // The lease may have been replaced by a newer delivery's, whose own ack decides.
         entry.ack_lost |= !acked && entry.tickets.len() < before;
         if !entry.tickets.is_empty() {
+            self.follow_the_rest(hash);
             return None;
         }
         let entry = self.book.remove(&hash)?;
@@ -221,17 +230,28 @@ impl Pipeline {
         );
     }
 
-    /// One more message of a task that is settling shares its fate.
+    /// One more message of a task that is settling shares its fate; of one that runs, it is acked
+    /// unless it waits for the end, too.
     pub(super) fn join_settling(&mut self, hash: TaskHash, ticket: Ticket) {
         let Some(entry) = self.book.get(&hash) else { return };
+        let runs_on = entry.follows.filter(|_| entry.place == Place::Running);
+        if let Some((backend, _)) = runs_on {
+            if !self.completes(ticket.queue) {
+                self.ack_scheduled(backend, hash, ticket, Placed::AlreadyThere);
+            }
+            return;
+        }
         match (entry.scheduled_on, entry.rejected.clone()) {
-            (Some(backend), _) => self.ack_scheduled(backend, hash, ticket, Placed::AlreadyThere),
-            (None, Some(why)) => self.put_away(Some(hash), ticket, why, Duration::ZERO),
+            (Some(_), None) if !entry.done && self.completes(ticket.queue) => {}
+            (Some(backend), None) => {
+                self.ack_scheduled(backend, hash, ticket, Placed::AlreadyThere)
+            }
+            (_, Some(why)) => self.put_away(Some(hash), ticket, why, Duration::ZERO),
             (None, None) => {}
         }
     }
 
-    fn put_away(
+    pub(super) fn put_away(
         &mut self,
         hash: Option<TaskHash>,
         ticket: Ticket,
@@ -273,7 +293,10 @@ impl Pipeline {
                 }
             }
         }
-        self.ticket_done(&Ack { hash, ticket: ticket.clone() }, true);
+        let done = self.ticket_done(&Ack { hash, ticket: ticket.clone() }, true);
+        if let Some((backend, hash)) = done.filter(|_| why.kind == RejectKind::Cancelled) {
+            self.deps.backends[backend].backend.acked(&[hash]);
+        }
     }
 
     /// Counts the work that a dead URL costs: once a task, with its last message.
@@ -319,6 +342,7 @@ impl Pipeline {
         let deadline = self.deps.clock.mono() + self.deps.settings.grace;
         while self.book.in_flight() > 0
             || self.book.settling() > 0
+            || self.failing > 0
             || self.queues.iter().any(|queue| queue.leasing || !queue.acks.is_empty())
         {
             self.start_acks(self.deps.clock.mono());
@@ -336,8 +360,8 @@ impl Pipeline {
         let rest: Vec<TaskHash> = self.book.iter().map(|(hash, _)| *hash).collect();
         let tickets: Vec<Ticket> = rest
             .iter()
-            .filter(|hash| self.scheduled_on(hash).is_none())
             .filter_map(|hash| self.book.get(hash))
+            .filter(|entry| entry.scheduled_on.is_none() || entry.place == Place::Running)
             .flat_map(|entry| entry.tickets.clone())
             .collect();
         tracing::info!(released = tickets.len(), "stopping: what is undone goes back to the queue");

@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::Ack;
+use super::{Ack, Event, Pipeline};
 use crate::domain::outcome::Deferral;
 use crate::domain::room::Room;
+
+/// With more room than this, changes of it need not be heard of: twice what one call leases.
+const PLENTY: usize = 1_000;
 
 /// One queue's state.
 #[derive(Default)]
@@ -51,5 +55,31 @@ impl BackendState {
     /// How many more tasks it can take, as far as is known here.
     pub(super) fn free(&self) -> usize {
         self.room.borrow().free().saturating_sub(self.unpolled.load(Ordering::Relaxed))
+    }
+}
+
+impl Pipeline {
+    /// Listens to each backend whose room is short. While there is plenty nothing is gained by
+    /// hearing of every Job that takes or gives some.
+    pub(super) fn await_rooms(&mut self) {
+        for backend in 0..self.backends.len() {
+            let state = &self.backends[backend];
+            if !state.awaited && (state.free() < PLENTY || self.book.waiting_for(backend) > 0) {
+                self.await_room(backend);
+            }
+        }
+    }
+
+    fn await_room(&mut self, backend: usize) {
+        self.backends[backend].awaited = true;
+        let mut room = self.backends[backend].room.clone();
+        let wait = async move {
+            if room.changed().await.is_err() {
+                // The backend is gone: its last word stands, and whoever runs it ends the process.
+                std::future::pending::<()>().await;
+            }
+            Event::RoomChanged { backend, room }
+        };
+        self.waits.push(wait.boxed());
     }
 }

@@ -41,6 +41,8 @@ pub enum Verdict {
     Held(HoldKind, String),
     /// In quarantine, with the reason.
     Rejected(RejectKind, String),
+    /// Given back to the queue, which decides what becomes of it: its Job has failed.
+    Failed,
     /// Given back to the queue, undone.
     Released,
 }
@@ -76,6 +78,8 @@ pub struct Counts {
     pub not_ours: u64,
     /// Messages given back undone.
     pub released: u64,
+    /// Messages given back because their Job had failed.
+    pub failed: u64,
     /// Times that a task was held, by reason.
     pub held: BTreeMap<HoldKind, u64>,
     /// Rejected messages, by reason.
@@ -109,6 +113,7 @@ impl Tally {
             Verdict::Acked => &mut counts.acked,
             Verdict::AckLost => &mut counts.ack_lost,
             Verdict::NotOurs => &mut counts.not_ours,
+            Verdict::Failed => &mut counts.failed,
             Verdict::Released => &mut counts.released,
             Verdict::Held(kind, _) => counts.held.entry(*kind).or_default(),
             Verdict::Rejected(kind, _) => counts.rejected.entry(*kind).or_default(),

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{Delivery, LeaseId, Queue, QueueError};
 use crate::clock::Clock;
 use crate::domain::name::QueueName;
-use crate::domain::outcome::Rejection;
+use crate::domain::outcome::{RejectKind, Rejection};
 
 #[derive(Debug, Clone)]
 struct Message {
@@ -24,6 +24,7 @@ struct Message {
     deliveries: u32,
     ready_at: Instant,
     lease: Option<LeaseId>,
+    failures: u32,
 }
 
 #[derive(Debug, Default)]
@@ -35,6 +36,7 @@ struct Messages {
     by_lease: BTreeMap<LeaseId, String>,
     quarantined: BTreeMap<String, Rejection>,
     leases: u64,
+    attempts: Option<u32>,
 }
 
 /// The queue.
@@ -51,6 +53,11 @@ impl MemoryQueue {
         Self { name, clock, messages: Mutex::default(), changed: Notify::new() }
     }
 
+    /// From now on a message goes to quarantine when its task has failed so often.
+    pub fn allow_attempts(&self, attempts: u32) {
+        self.lock().attempts = Some(attempts);
+    }
+
     /// Adds a message. One with an id that is waiting already replaces it.
     pub fn put(&self, id: &str, attributes: BTreeMap<String, String>) {
         let message = Message {
@@ -59,6 +66,7 @@ impl MemoryQueue {
             deliveries: 0,
             ready_at: self.clock.mono(),
             lease: None,
+            failures: 0,
         };
         let mut messages = self.lock();
         messages.waiting.insert(id.to_owned(), message);
@@ -194,6 +202,24 @@ impl Queue for MemoryQueue {
         });
         self.changed.notify_waiters();
         results
+    }
+
+    async fn fail(&self, lease: &LeaseId, why: &str) -> Result<(), QueueError> {
+        let done = self.each(std::slice::from_ref(lease), |messages, id, now| {
+            let Some(message) = messages.waiting.get_mut(id) else { return };
+            message.failures += 1;
+            message.ready_at = now;
+            if let Some(lease) = message.lease.take() {
+                messages.by_lease.remove(&lease);
+            }
+            if messages.attempts.is_some_and(|allowed| message.failures >= allowed) {
+                messages.waiting.remove(id);
+                let rejection = Rejection::new(RejectKind::AttemptsUsedUp, why);
+                messages.quarantined.insert(id.to_owned(), rejection);
+            }
+        });
+        self.changed.notify_waiters();
+        done.into_iter().next().unwrap_or(Err(QueueError::LeaseLost))
     }
 
     async fn quarantine(&self, lease: &LeaseId, rejection: &Rejection) -> Result<(), QueueError> {

@@ -257,6 +257,14 @@ impl Queue for Spool {
         released
     }
 
+    async fn fail(&self, lease: &LeaseId, why: &str) -> Result<(), QueueError> {
+        let held = Held::parse(lease).ok_or(QueueError::LeaseLost)?;
+        let why = why.to_owned();
+        let ours = self.group.commit(move |work| lease::fail(work, &held, &why)).await?;
+        self.arrived.notify_waiters();
+        ours.then_some(()).ok_or(QueueError::LeaseLost)
+    }
+
     async fn quarantine(&self, lease: &LeaseId, rejection: &Rejection) -> Result<(), QueueError> {
         let held = Held::parse(lease).ok_or(QueueError::LeaseLost)?;
         let rejection = rejection.clone();

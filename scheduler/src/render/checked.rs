@@ -11,11 +11,11 @@ use k8s_openapi::api::batch::v1::Job;
 use serde_json::Value;
 
 use super::expansion;
-use super::labels::HASH_LABEL_LEN;
+use super::labels::{self, HASH_LABEL_LEN};
 use super::variables::Sentinels;
 use crate::domain::labels::TaskLabels;
 use crate::domain::name::{Attempt, JobName};
-use crate::domain::task::Task;
+use crate::domain::task::{Follow, Task};
 
 /// A workload's Job, checked; cheap to clone.
 #[derive(Clone)]
@@ -28,6 +28,8 @@ struct Inner {
     value: Value,
     sentinels: Sentinels,
     pieces: Vec<Piece>,
+    /// The same for a task that is followed: made when the first one is.
+    followed: OnceLock<Vec<Piece>>,
     warnings: Vec<String>,
     spec_hash: String,
 }
@@ -46,7 +48,8 @@ impl CheckedJob {
         spec_hash: String,
     ) -> Self {
         let pieces = cut(&value.to_string(), &sentinels);
-        Self { inner: Arc::new(Inner { value, sentinels, pieces, warnings, spec_hash }) }
+        let followed = OnceLock::new();
+        Self { inner: Arc::new(Inner { value, sentinels, pieces, followed, warnings, spec_hash }) }
     }
 
     /// The Job of one attempt at `task`. Takes microseconds.
@@ -63,8 +66,8 @@ impl CheckedJob {
             attempt.to_string(),
             task.published_at.to_string(),
         ];
-        let labels = task.labels.clone();
-        FilledJob { name, values, labels, checked: self.clone(), value: OnceLock::new() }
+        let (labels, follow) = (task.labels.clone(), task.follow != Follow::No);
+        FilledJob { name, values, labels, follow, checked: self.clone(), value: OnceLock::new() }
     }
 
     /// What the policy lets pass and a person should know.
@@ -107,15 +110,28 @@ pub struct FilledJob {
     values: [String; 6],
     /// What the task's sender labelled it with.
     labels: TaskLabels,
+    /// Its message waits for its end.
+    follow: bool,
     checked: CheckedJob,
     value: OnceLock<Value>,
+}
+
+/// The same Job, marked as one whose end its message waits for.
+fn marked(value: &Value) -> Value {
+    let mut value = value.clone();
+    if let Some(Value::Object(annotations)) = value.pointer_mut("/metadata/annotations") {
+        annotations.insert(labels::ACK.to_owned(), labels::ON_COMPLETED.into());
+    }
+    value
 }
 
 impl FilledJob {
     /// The Job as JSON. Holds the task's URL, a credential.
     pub fn value(&self) -> &Value {
         self.value.get_or_init(|| {
-            let mut value = self.substitute(&self.checked.inner.value);
+            let value = &self.checked.inner.value;
+            let marked = self.follow.then(|| marked(value));
+            let mut value = self.substitute(marked.as_ref().unwrap_or(value));
             self.label(&mut value);
             value
         })
@@ -153,7 +169,12 @@ impl FilledJob {
         }
         let mut body =
             Vec::with_capacity(4096 + self.values.iter().map(String::len).sum::<usize>());
-        for piece in &self.checked.inner.pieces {
+        let Inner { value, sentinels, pieces, followed, .. } = &*self.checked.inner;
+        let pieces = match self.follow {
+            true => followed.get_or_init(|| cut(&marked(value).to_string(), sentinels)),
+            false => pieces,
+        };
+        for piece in pieces {
             match piece {
                 Piece::Text(text) => body.extend_from_slice(text.as_bytes()),
                 Piece::Slot(slot) => {

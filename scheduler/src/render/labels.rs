@@ -24,6 +24,11 @@ pub const SCHEMA: &str = "katabatch.dev/schema";
 pub const PUBLISHED_AT: &str = "katabatch.dev/published-at";
 /// Annotation: a digest of the spec before a task's values went in. It informs, nothing more.
 pub const SPEC: &str = "katabatch.dev/spec";
+/// Annotation: [`ON_COMPLETED`] on the Jobs of tasks whose message waits for their end. Others have
+/// none.
+pub const ACK: &str = "katabatch.dev/ack";
+/// Its value.
+pub const ON_COMPLETED: &str = "on_completed";
 
 /// How many hexadecimal digits of the 64 fit a label (63 characters) with room to spare.
 pub const HASH_LABEL_LEN: usize = 40;

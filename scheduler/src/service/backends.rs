@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +25,7 @@ use crate::backend::kubernetes::connect::ConnectError;
 use crate::backend::kubernetes::preflight::Preflight;
 use crate::backend::kubernetes::successive::Successive;
 use crate::backend::local::{LocalBackend, LocalError};
-use crate::backend::{Backend, EndObserver, Retries};
+use crate::backend::{Backend, EndObserver, Finished, Follower, Retries};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::backends::{BackendConfig, BackendKind};
@@ -86,6 +86,16 @@ enum One {
     Kubernetes(Arc<Successive>, Arc<Calls>),
     Batch(Arc<GcpBatch>),
     Local(Arc<LocalBackend>),
+}
+
+/// Hands ends to the pipeline.
+struct Ends(mpsc::UnboundedSender<Finished>);
+
+impl Follower for Ends {
+    fn finished(&self, finished: Finished) {
+        // A pipeline that has ended has given its messages back.
+        let _ = self.0.send(finished);
+    }
 }
 
 /// All backends, in the order of the configuration.
@@ -227,6 +237,14 @@ impl Backends {
     /// Has `retries` say what is done about ends; before they are spawned.
     pub fn retry_by(&self, retries: &Arc<dyn Retries>) {
         self.kubernetes().iter().for_each(|backend| backend.retry_by(Arc::clone(retries)));
+    }
+
+    /// What the ends of Jobs come to for messages that wait for them; before they are spawned.
+    pub(super) fn follow_ends(&self) -> mpsc::UnboundedReceiver<Finished> {
+        let (sender, ends) = mpsc::unbounded_channel();
+        let follower: Arc<dyn Follower> = Arc::new(Ends(sender));
+        self.kubernetes().iter().for_each(|backend| backend.follow_by(Arc::clone(&follower)));
+        ends
     }
 
     /// What tells what is there now of every workload, over all backends.

@@ -70,5 +70,12 @@ pub(super) async fn way_in(
 pub(super) fn pushed(queue: Arc<dyn Queue>, lease: Duration) -> QueueBinding {
     let leases = Leases::new(Arc::clone(&queue), lease);
     // A panic is an answer too: it goes back as deferred, and never counts twice.
-    QueueBinding { leases, queue, base_os_version: None, max_panics: 2, hold: false }
+    QueueBinding {
+        leases,
+        queue,
+        base_os_version: None,
+        max_panics: 2,
+        completes: false,
+        hold: false,
+    }
 }

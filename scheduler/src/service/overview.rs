@@ -230,6 +230,7 @@ fn counts(counts: &Counts) -> status::Counts {
         acked: counts.acked,
         ack_lost: counts.ack_lost,
         not_ours: counts.not_ours,
+        failed: counts.failed,
         released: counts.released,
         held: held.collect(),
         rejected: rejected.collect(),

@@ -374,6 +374,10 @@ impl Queue for ChaosQueue {
         self.each("release", leases, self.queue.release(leases, after)).await
     }
 
+    async fn fail(&self, lease: &LeaseId, why: &str) -> Result<(), QueueError> {
+        self.chaos.around("fail", unavailable, self.queue.fail(lease, why)).await
+    }
+
     async fn quarantine(&self, lease: &LeaseId, rejection: &Rejection) -> Result<(), QueueError> {
         let work = self.queue.quarantine(lease, rejection);
         self.chaos.around("quarantine", unavailable, work).await

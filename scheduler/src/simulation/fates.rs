@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 
+use super::chaos::Chaos;
 use crate::backend::kubernetes::api::JobFacts;
 use crate::backend::kubernetes::fake::FakeCluster;
 use crate::backend::{MayRun, Retries};
@@ -13,7 +14,9 @@ use crate::domain::input_url::InputUrl;
 use crate::domain::name::{Attempt, JobName, TaskHash};
 
 /// The most attempts at a task.
-const ATTEMPTS: u32 = 3;
+pub const ATTEMPTS: u32 = 3;
+/// Crashes, and losses of a Lease, after which a failure may not be counted by its queue.
+const UNCOUNTED: u32 = 12;
 
 /// A failure is run again.
 pub struct RetryFailures;
@@ -45,8 +48,12 @@ struct Fate {
 }
 
 /// The exit codes of the Jobs that have ended.
-#[derive(Default, Clone)]
-pub struct Fates(Arc<Mutex<BTreeMap<String, Fate>>>);
+#[derive(Clone)]
+pub struct Fates {
+    all: Arc<Mutex<BTreeMap<String, Fate>>>,
+    /// The queue decides about further attempts.
+    by_queue: bool,
+}
 
 fn name_of(task: &TaskHash, attempt: u32) -> String {
     JobName::of(task, Attempt::new(attempt).expect("above zero")).to_string()
@@ -57,21 +64,40 @@ fn made(clusters: &[FakeCluster], job: &str) -> usize {
 }
 
 impl Fates {
+    pub fn new(by_queue: bool) -> Self {
+        Self { all: Arc::default(), by_queue }
+    }
+
+    /// The exit code of the next Job to end.
+    pub fn draw(&self, chaos: &Chaos) -> i32 {
+        i32::from(chaos.draw(if self.by_queue { 2 } else { 4 }) == 0)
+    }
+
+    /// The exit codes of the task whose first Job is `first`.
+    pub fn of(&self, first: &str) -> Vec<i32> {
+        let all = self.all.lock().unwrap();
+        let of = |fate: &&Fate| name_of(&fate.task, 1) == first;
+        all.values().filter(of).map(|fate| fate.code).collect()
+    }
+
     pub fn note(&self, job: &JobFacts, code: i32) {
         let (Some(task), Some(story)) = (job.task, &job.story) else { return };
         let attempt = story.attempt.map_or(1, Attempt::number);
-        self.0.lock().unwrap().insert(job.name.clone(), Fate { task, attempt, code });
+        self.all.lock().unwrap().insert(job.name.clone(), Fate { task, attempt, code });
     }
 
     /// How a Job that ended with this code must be told to have ended.
     pub fn kind(&self, job: &str) -> Option<EndKind> {
-        let code = self.0.lock().unwrap().get(job)?.code;
+        let code = self.all.lock().unwrap().get(job)?.code;
         Some(if code == 0 { EndKind::Succeeded } else { EndKind::TaskFailure })
     }
 
     /// A failure that was not followed by an attempt, as it must be.
     pub fn unanswered(&self, clusters: &[FakeCluster]) -> Option<String> {
-        let fates = self.0.lock().unwrap();
+        if self.by_queue {
+            return None;
+        }
+        let fates = self.all.lock().unwrap();
         let mut failed = fates.values().filter(|fate| fate.code != 0 && fate.attempt < ATTEMPTS);
         let wants = |fate: &&Fate| made(clusters, &name_of(&fate.task, fate.attempt + 1)) == 0;
         failed.find(wants).map(|fate| name_of(&fate.task, fate.attempt))
@@ -83,7 +109,8 @@ impl Fates {
         clusters: &[FakeCluster],
         tasks: impl Iterator<Item = &'a String>,
     ) -> Result<(), String> {
-        let fates = self.0.lock().unwrap();
+        let fates = self.all.lock().unwrap();
+        let most = ATTEMPTS + if self.by_queue { UNCOUNTED } else { 0 };
         let firsts: std::collections::BTreeSet<&String> = tasks.collect();
         for job in clusters.iter().flat_map(FakeCluster::jobs) {
             if made(clusters, &job.name) > 1 {
@@ -93,7 +120,7 @@ impl Fates {
             let (Some(task), Some(attempt)) = (job.task, attempt.map(Attempt::number)) else {
                 return Err(format!("{} has no task or attempt", job.name));
             };
-            if attempt == 1 && !firsts.contains(&job.name) || attempt > ATTEMPTS {
+            if attempt == 1 && !firsts.contains(&job.name) || attempt > most {
                 return Err(format!("{} is attempt {attempt} at no task of ours", job.name));
             }
             let before = (attempt > 1).then(|| name_of(&task, attempt - 1));

@@ -37,8 +37,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// With a few tasks, some of which are in the queue, too.
-    pub fn new(chaos: Arc<Chaos>, epoch: Timestamp) -> Self {
+    /// With fewer tasks than `most`, some of which are in the queue, too.
+    pub fn new(chaos: Arc<Chaos>, epoch: Timestamp, most: u64) -> Self {
         let sent = |n: u64| {
             let (job, object) = (format!("job_{}", chaos.draw(3)), chaos.draw(20));
             let url = format!("https://storage.googleapis.com/in/{object}?X-Goog-Signature=p{n}");
@@ -54,7 +54,7 @@ impl Sender {
             let posted = Posted { hash: task.hash, message_id, attributes };
             Sent { posted, job, waiting: None, due }
         };
-        let left: Vec<Sent> = (0..chaos.draw(6)).map(sent).collect();
+        let left: Vec<Sent> = (0..chaos.draw(most)).map(sent).collect();
         Self { doors: Mutex::default(), left: Mutex::new(left), chaos }
     }
 

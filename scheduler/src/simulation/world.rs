@@ -1,5 +1,6 @@
 //! The world of one simulated run: what outlives a crash, and what must hold in it.
 
+mod completed;
 mod life;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::chaos::{Chaos, ChaosApi, ChaosQueue};
 use super::farm::{AnyCatalog, OneWorkload, Weighing};
-use super::fates::{Fates, RetryFailures};
+use super::fates::{ATTEMPTS, Fates, RetryFailures};
 use super::listener::Told;
 use super::posted::{Door, Sender};
 use crate::backend::kubernetes::fake::FakeCluster;
@@ -71,6 +72,8 @@ pub struct World {
     told: Told,
     /// The exit codes of the Jobs that have ended.
     fates: Fates,
+    /// Messages wait for their Jobs' ends.
+    completes: bool,
 }
 
 fn made(clusters: &[FakeCluster], job: &str) -> usize {
@@ -83,11 +86,15 @@ fn flags(weights: [f64; CLUSTERS]) -> FlagSet {
 }
 
 impl World {
-    pub fn new(seed: u64) -> Self {
+    /// With `completes`, messages wait for their Jobs' ends.
+    pub fn new(seed: u64, completes: bool) -> Self {
         let epoch: Timestamp = "2026-03-01T00:00:00Z".parse().expect("a time");
         let clock: Arc<dyn Clock> = Arc::new(PacedClock::starting_at(epoch));
         let chaos = Arc::new(Chaos::new(seed));
         let queue = Arc::new(MemoryQueue::new("q".into(), Arc::clone(&clock)));
+        if completes {
+            queue.allow_attempts(ATTEMPTS);
+        }
         let (mut tasks, mut bad, mut to_come) = (BTreeMap::new(), 0, VecDeque::new());
         for n in 0..6 + chaos.draw(8) {
             let (id, job) = (format!("m{n}"), format!("job_{}", chaos.draw(3)));
@@ -109,7 +116,7 @@ impl World {
                 _ => to_come.push_back((id, attributes)),
             }
         }
-        let sender = Sender::new(Arc::clone(&chaos), epoch);
+        let sender = Sender::new(Arc::clone(&chaos), epoch, if completes { 1 } else { 6 });
         tasks.extend(sender.jobs());
         let place = |_| Place {
             cluster: FakeCluster::new(Arc::clone(&clock)),
@@ -124,7 +131,8 @@ impl World {
             sender,
             broken: Arc::default(),
             told: Told::default(),
-            fates: Fates::default(),
+            fates: Fates::new(completes),
+            completes,
             chaos,
             clock,
             queue,
@@ -145,8 +153,13 @@ impl World {
     fn watched_queue(&self) -> Arc<ChaosQueue> {
         let (clusters, tasks) = (self.clusters(), self.tasks.clone());
         let broken = Arc::clone(&self.broken);
+        let (fates, completes) = (self.fates.clone(), self.completes);
         let before_ack = move |lease: &LeaseId| {
             let id = lease.0.split('/').next().unwrap_or_default();
+            if completes && tasks.get(id).is_some_and(|job| !fates.of(job).contains(&0)) {
+                let breach = format!("message {id} is acked before its Job is complete");
+                broken.lock().unwrap().get_or_insert(breach);
+            }
             if tasks.get(id).map(|job| made(&clusters, job)) == Some(0) {
                 let breach = format!("message {id} is acked before its Job was made");
                 broken.lock().unwrap().get_or_insert(breach);
@@ -201,6 +214,9 @@ impl World {
         if let Some(job) = self.tasks.values().find(|job| !self.told.has(job) && !there(job)) {
             return Err(format!("{job} went without its end being told"));
         }
+        if self.completes {
+            return self.check_completed();
+        }
         let quarantined = self.queue.quarantined().len();
         if quarantined != self.bad {
             return Err(format!("{quarantined} in quarantine, {} bad messages", self.bad));
@@ -241,9 +257,11 @@ impl World {
         let leadership = home.current().leadership();
         let backends = [Arc::clone(&home), self.backend(1, Some(Arc::clone(&leadership)))];
         let listener = self.told.listener(&self.chaos, &self.broken, &self.fates);
+        let (follower, ends) = completed::follower();
         for backend in &backends {
             backend.tell_ends(Arc::clone(&listener));
             backend.retry_by(Arc::new(RetryFailures));
+            backend.follow_by(Arc::clone(&follower));
         }
         let queue = self.watched_queue();
         let push = PushQueue::new("push".into(), Arc::clone(&self.clock));
@@ -256,7 +274,9 @@ impl World {
                 keeping.await;
                 Ok(())
             });
-            QueueBinding { leases, queue, base_os_version: None, max_panics: 3, hold }
+            // Who posts waits for an answer, not for an end.
+            let completes = self.completes && hold;
+            QueueBinding { leases, queue, base_os_version: None, max_panics: 3, completes, hold }
         };
         let queues = vec![bind_queue(queue, true), bind_queue(push, false)];
         for backend in backends.clone() {
@@ -273,6 +293,7 @@ impl World {
         let mut pipeline = Pipeline::new(Deps {
             clock: Arc::clone(&self.clock),
             queues,
+            ends: Some(ends),
             catalog: Arc::new(AnyCatalog),
             flags: Arc::new(Weighing(Arc::clone(&self.flags))),
             resolver: Arc::new(OneWorkload),

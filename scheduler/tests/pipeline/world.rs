@@ -265,7 +265,7 @@ pub fn world_of(kept: &Kept, backends: Vec<Arc<FakeBackend>>, once: bool) -> Wor
     let bind_queue = |queue: Arc<dyn Queue>, hold| {
         let leases = Leases::new(Arc::clone(&queue), Duration::from_secs(60));
         tokio::spawn(Arc::clone(&leases).run());
-        QueueBinding { leases, queue, base_os_version: None, max_panics: 3, hold }
+        QueueBinding { leases, queue, base_os_version: None, max_panics: 3, completes: false, hold }
     };
     let bind = |backend: &Arc<FakeBackend>| BackendBinding {
         backend: backend.clone(),
@@ -280,6 +280,7 @@ pub fn world_of(kept: &Kept, backends: Vec<Arc<FakeBackend>>, once: bool) -> Wor
         queues: vec![bind_queue(queue.clone(), true), bind_queue(push.clone(), false)],
         catalog: Arc::new(FakeCatalog(vec!["a", "b", "explosive", "android-a"])),
         flags: flags.clone(),
+        ends: None,
         resolver: Arc::new(FakeResolver),
         backends: backends.iter().map(bind).collect(),
         routes: routes.clone(),

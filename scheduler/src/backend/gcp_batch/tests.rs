@@ -125,6 +125,7 @@ pub fn kinds(outcomes: &[Outcome]) -> Vec<String> {
     let one = |outcome: &Outcome| match outcome {
         Outcome::Scheduled(placed) => format!("{placed:?}"),
         Outcome::Deferred(why) => format!("{:?} {}", why.scope, why.kind),
+        Outcome::Running(attempt, _) => format!("running {attempt}"),
         Outcome::Rejected(why) => format!("rejected {}", why.kind),
     };
     let mut kinds: Vec<String> = outcomes.iter().map(one).collect();

@@ -30,6 +30,10 @@ struct Tracked {
     acked: bool,
     deleting: bool,
     ended: Option<Instant>,
+    /// It has ended so: complete, or not.
+    complete: Option<bool>,
+    /// Its message waits for its end, and is acked or given back for this very attempt.
+    followed: bool,
     task: Option<TaskHash>,
     attempt: Attempt,
 }
@@ -162,10 +166,12 @@ impl Acks {
             let name = JobName::of(hash, Attempt::FIRST);
             if let Some(job) = self.jobs.get_mut(name.as_str())
                 && !std::mem::replace(&mut job.acked, true)
+                && !job.followed
             {
                 let created = job.created;
                 self.let_go(created);
             }
+            self.settled(hash, None);
         }
     }
 
@@ -238,8 +244,10 @@ impl Acks {
         if !self.jobs.contains_key(&facts.name) {
             let attempt = facts.story.as_ref().and_then(|story| story.attempt);
             let attempt = attempt.unwrap_or(Attempt::FIRST);
-            // It is the first attempt that the message's ack is owed to.
-            let acked = acked || attempt != Attempt::FIRST;
+            // It is the first attempt that the message's ack is owed to, unless it is followed:
+            // no watermark tells of those.
+            let followed = facts.story.as_ref().is_some_and(|story| story.followed);
+            let acked = (acked || attempt != Attempt::FIRST) && !followed;
             if let Some(task) = facts.task.filter(|_| attempt != Attempt::FIRST) {
                 self.later.entry(task).or_default().insert(attempt, facts.name.clone());
             }
@@ -253,9 +261,11 @@ impl Acks {
                 acked,
                 deleting: false,
                 ended: None,
+                complete: None,
+                followed,
             };
             self.jobs.insert(facts.name.clone(), job);
-            if !acked {
+            if !acked && !followed {
                 self.hold(facts.created);
             }
         }
@@ -268,6 +278,8 @@ impl Acks {
             job.deleting |= facts.deleting;
             if facts.progress.finished && job.ended.is_none() {
                 job.ended = Some(now);
+                let end = facts.story.as_ref().and_then(|story| story.end.as_ref());
+                job.complete = end.map(|end| end.complete);
             }
         }
     }
@@ -282,11 +294,14 @@ impl Acks {
                 self.later.remove(&task);
             }
         }
-        if !job.acked {
+        if !job.acked && !job.followed {
             self.let_go(job.created);
         }
     }
 }
+
+mod followed;
+pub use followed::Latest;
 
 #[cfg(test)]
 mod tests;

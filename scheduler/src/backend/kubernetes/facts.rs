@@ -3,6 +3,8 @@
 //!
 //! Texts are cut as they are read, so that ten thousand pods stay within a few megabytes.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
@@ -66,6 +68,10 @@ pub struct JobStory {
     pub key: Option<WorkloadKey>,
     /// Which attempt it is.
     pub attempt: Option<Attempt>,
+    /// Its message waits for its end.
+    pub followed: bool,
+    /// `spec.activeDeadlineSeconds`.
+    pub deadline: Option<Duration>,
     /// `status.startTime`.
     pub started: Option<Timestamp>,
     /// The condition that ended it.

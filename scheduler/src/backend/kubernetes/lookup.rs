@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::acks::Latest;
 use super::api::{ApiError, ClusterApi, JobFacts};
 use super::janitor::SharedAcks;
 use super::leader::Leader;
@@ -33,6 +34,9 @@ impl Lookup<'_> {
     /// Asks the API server.
     pub(super) async fn has(&self, task: &Task) -> Result<bool, Deferral> {
         let name = task.job_name();
+        if self.has_attempts(task) {
+            return Ok(true);
+        }
         match self.api.get_job(name.as_str()).await {
             Ok(Some(job)) if job.task == Some(task.hash) => {
                 if job.deleting {
@@ -63,7 +67,12 @@ impl Lookup<'_> {
         let name = task.job_name();
         let there = self.rooms.read(|ledger| ledger.has(name.as_str()))?;
         // The account of room forgets what has ended; the acks do not.
-        Some(there || self.acks.lock().knows(name.as_str()))
+        Some(there || self.acks.lock().knows(name.as_str()) || self.has_attempts(task))
+    }
+
+    /// Whether the task is known to have an attempt; of a chain the first one may be gone.
+    fn has_attempts(&self, task: &Task) -> bool {
+        !matches!(self.acks.lock().latest(&task.hash), None | Some(Latest::Nothing))
     }
 
     /// Deletes every unfinished Job of `scheduler`; how many there were.

@@ -8,6 +8,7 @@
 mod case;
 mod cases;
 mod due;
+mod followed;
 mod logs;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep};
 
-use self::cases::{Cases, Need};
+use self::cases::{Cases, Need, Told};
 use self::logs::Patience;
 use super::KubernetesBackend;
 use super::api::{ClusterApi, EventFacts, JobFacts, WatchEvent};
@@ -28,7 +29,7 @@ use super::ledger::Moment;
 use super::room::Rooms;
 use super::verdict::text_of;
 use super::watch::{self, Sink};
-use crate::backend::{EndObserver, Retries};
+use crate::backend::{EndObserver, Follower, Retries};
 use crate::clock::Clock;
 use crate::domain::end::{End, RetryRule};
 use crate::domain::log_tail::LogTail;
@@ -43,6 +44,9 @@ const AT_ONCE: usize = 8;
 /// How long the reading of events may take, tries included.
 const EVENTS_WAIT: Duration = Duration::from_secs(5);
 
+/// How often it is looked whether Jobs should have ended.
+const OVERDUE_EVERY: Duration = Duration::from_secs(10);
+
 /// The observer of one backend's Jobs.
 pub struct Observe {
     api: Arc<dyn ClusterApi>,
@@ -50,6 +54,7 @@ pub struct Observe {
     rooms: Arc<Rooms>,
     cases: Mutex<Cases>,
     listener: OnceLock<Arc<dyn EndObserver>>,
+    follower: OnceLock<Arc<dyn Follower>>,
     retries: OnceLock<Arc<dyn Retries>>,
 }
 
@@ -61,6 +66,7 @@ enum Come {
     Pods(String, Option<Vec<WorkPod>>),
     Log(String, LogTail, bool),
     Events(String, Option<Vec<EventFacts>>),
+    Deleted,
 }
 
 impl Observe {
@@ -80,6 +86,7 @@ impl Observe {
             rooms,
             cases,
             listener: OnceLock::new(),
+            follower: OnceLock::new(),
             retries: OnceLock::new(),
         })
     }
@@ -87,6 +94,11 @@ impl Observe {
     /// Who hears of ends; the first one stays.
     pub fn tell(&self, listener: Arc<dyn EndObserver>) {
         let _ = self.listener.set(listener);
+    }
+
+    /// Who hears what ends come to for messages; the first one stays.
+    pub fn follow(&self, follower: Arc<dyn Follower>) {
+        let _ = self.follower.set(follower);
     }
 
     /// Who says what is done about ends; the first one stays.
@@ -120,7 +132,7 @@ impl Observe {
 
     /// Whether anybody hears of ends.
     pub fn is_heard(&self) -> bool {
-        self.listener.get().is_some()
+        self.listener.get().is_some() || self.follower.get().is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, Cases> {
@@ -178,9 +190,10 @@ impl Observe {
 
     /// Gathers and tells, until it is dropped.
     pub async fn run(&self) {
-        let Some(listener) = self.listener.get() else {
+        if !self.is_heard() {
             return std::future::pending().await;
-        };
+        }
+        let mut overdue_at = self.clock.mono();
         let mut asked: FuturesUnordered<BoxFuture<'_, Come>> = FuturesUnordered::new();
         let mut patience = Patience::default();
         loop {
@@ -191,10 +204,11 @@ impl Observe {
                 let ends = cases.ends(now, self.clock.wall(), |end| self.rule(end));
                 (cases.needs(now, room), ends)
             };
-            for end in ends {
-                let (job, kind) = (&end.job, end.verdict.kind.label());
-                tracing::debug!(job, kind, workload = %end.key, "a Job has ended");
-                listener.ended(end);
+            ends.into_iter().for_each(|told| self.tell_of(told));
+            if self.clock.mono() >= overdue_at {
+                overdue_at = self.clock.mono() + OVERDUE_EVERY;
+                let overdue = self.lock().overdue(self.clock.wall());
+                asked.extend(overdue.into_iter().map(|(name, uid)| self.end_it(name, uid)));
             }
             for need in needs {
                 asked.push(self.ask(need, patience.tries()));
@@ -208,10 +222,33 @@ impl Observe {
                         self.lock().log_read(&uid, tail);
                     }
                     Come::Events(uid, events) => self.events_read(&uid, events),
+                    Come::Deleted => {}
                 },
                 () = sleep(EVERY) => {}
             }
         }
+    }
+
+    fn tell_of(&self, told: Told) {
+        if let Some((end, listener)) = told.end.zip(self.listener.get()) {
+            let (job, kind) = (&end.job, end.verdict.kind.label());
+            tracing::debug!(job, kind, workload = %end.key, "a Job has ended");
+            listener.ended(end);
+        }
+        if let Some(follower) = self.follower.get() {
+            follower.finished(told.finished);
+        }
+    }
+
+    /// Deletes a Job that did not end in its time; it is tried again as long as it is there.
+    fn end_it(&self, name: String, uid: String) -> BoxFuture<'_, Come> {
+        Box::pin(async move {
+            tracing::warn!(job = name, "has not ended within its deadline, and is deleted");
+            if let Err(error) = self.api.delete_job(&name, &uid).await {
+                tracing::debug!(job = name, %error, "could not be deleted");
+            }
+            Come::Deleted
+        })
     }
 
     fn ask(&self, need: Need, tries: u32) -> BoxFuture<'_, Come> {

@@ -105,7 +105,7 @@ impl KubernetesBackend {
         let body = next.body;
         let made = self.submitter.submit(next.name.as_str(), end.task, || body).await;
         match made.outcome {
-            Outcome::Scheduled(placed) => {
+            Outcome::Scheduled(placed) | Outcome::Running(_, placed) => {
                 let (job, before, kind) = (next.name.as_str(), &end.job, end.verdict.kind.label());
                 let made = matches!(placed, Placed::Created);
                 tracing::info!(job, before, kind, %attempt, made, workload = %end.key, "run again");

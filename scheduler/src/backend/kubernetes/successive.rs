@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::api::ClusterApi;
 use super::{Fatal, Grants, KubernetesBackend, Settings};
-use crate::backend::{Backend, EndObserver, Retries};
+use crate::backend::{Backend, EndObserver, Follower, Retries};
 use crate::clock::Clock;
-use crate::domain::name::{BackendName, TaskHash};
+use crate::domain::name::{Attempt, BackendName, TaskHash};
 use crate::domain::outcome::{Deferral, Outcome};
 use crate::domain::room::Room;
 use crate::domain::task::{Task, WorkloadKey};
@@ -38,6 +38,7 @@ pub struct Successive {
     grants: OnceLock<Arc<dyn Grants>>,
     listener: OnceLock<Arc<dyn EndObserver>>,
     retries: OnceLock<Arc<dyn Retries>>,
+    follower: OnceLock<Arc<dyn Follower>>,
     pending_limit: Mutex<usize>,
     room: watch::Sender<Room>,
 }
@@ -58,6 +59,7 @@ impl Successive {
             grants: OnceLock::new(),
             listener: OnceLock::new(),
             retries: OnceLock::new(),
+            follower: OnceLock::new(),
             room,
         })
     }
@@ -95,6 +97,14 @@ impl Successive {
         self.current().retry_by(Arc::clone(&retries));
         // Only one is ever given.
         let _ = self.retries.set(retries);
+    }
+
+    /// As [`KubernetesBackend::follow_by`], for this term and those that follow; before
+    /// [`run`](Self::run).
+    pub fn follow_by(&self, follower: Arc<dyn Follower>) {
+        self.current().follow_by(Arc::clone(&follower));
+        // Only one is ever given.
+        let _ = self.follower.set(follower);
     }
 
     /// As [`KubernetesBackend::now`], of this term.
@@ -151,6 +161,9 @@ impl Successive {
         if let Some(listener) = self.listener.get() {
             next.tell_ends(Arc::clone(listener));
         }
+        if let Some(follower) = self.follower.get() {
+            next.follow_by(Arc::clone(follower));
+        }
         if let Some(retries) = self.retries.get() {
             next.retry_by(Arc::clone(retries));
         }
@@ -205,5 +218,9 @@ impl Backend for Successive {
 
     fn acked(&self, tasks: &[TaskHash]) {
         self.current().acked(tasks);
+    }
+
+    fn settled(&self, task: &TaskHash, attempt: Attempt) {
+        self.current().settled(task, attempt);
     }
 }

@@ -4,6 +4,7 @@
 mod pods;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -16,6 +17,7 @@ use super::api::{
 use super::facts::{JobEnd, JobStory, Said, Text};
 use crate::domain::name::{Attempt, TaskHash};
 use crate::domain::task::WorkloadKey;
+use crate::render::labels::ON_COMPLETED;
 
 /// What the farm's pods carry as `app.kubernetes.io/name`, and ours as `…/managed-by`.
 const KATA_POD: &str = "clusterfuzz-kata-job";
@@ -55,6 +57,8 @@ struct Annotations {
     command: Option<String>,
     #[serde(rename = "katabatch.dev/job-type")]
     job_type: Option<String>,
+    #[serde(rename = "katabatch.dev/ack")]
+    ack: Option<String>,
     #[serde(rename = "iam.gke.io/gcp-service-account")]
     email: Option<String>,
 }
@@ -99,6 +103,12 @@ impl Condition {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
+struct JobSpec {
+    active_deadline_seconds: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct JobStatus {
     start_time: Option<Timestamp>,
     active: Option<i64>,
@@ -138,13 +148,15 @@ pub(super) trait Facts: Sized {
 pub(super) struct WireJob {
     metadata: Meta,
     #[serde(default)]
+    spec: JobSpec,
+    #[serde(default)]
     status: JobStatus,
 }
 
 impl Facts for JobFacts {
     type Wire = WireJob;
 
-    fn from_wire(WireJob { metadata, mut status }: WireJob) -> Option<Self> {
+    fn from_wire(WireJob { metadata, spec, mut status }: WireJob) -> Option<Self> {
         let mut labels = metadata.labels.unwrap_or_default();
         let farm = labels.farm();
         let annotations = metadata.annotations.unwrap_or_default();
@@ -164,6 +176,8 @@ impl Facts for JobFacts {
                     job_type: job_type.into(),
                 }),
                 attempt: labels.attempt.and_then(|n| n.parse().ok()).and_then(Attempt::new),
+                followed: annotations.ack.as_deref() == Some(ON_COMPLETED),
+                deadline: spec.active_deadline_seconds.map(Duration::from_secs),
                 started: status.start_time,
                 end: status.end(),
             })
@@ -186,7 +200,7 @@ impl Facts for JobFacts {
 impl Facts for SelectedJob {
     type Wire = WireJob;
 
-    fn from_wire(WireJob { metadata, status }: WireJob) -> Option<Self> {
+    fn from_wire(WireJob { metadata, status, .. }: WireJob) -> Option<Self> {
         let labels = metadata.labels.unwrap_or_default();
         (!metadata.name.is_empty() && !metadata.uid.is_empty()).then_some(Self {
             name: metadata.name,

@@ -114,6 +114,7 @@ impl Running {
             match self.submit(workload, task).await {
                 Outcome::Scheduled(_) => return,
                 Outcome::Deferred(deferral) => assert_eq!(deferral.kind, HoldKind::LiveLimit),
+                Outcome::Running(..) => panic!("ends are not told here"),
                 Outcome::Rejected(rejection) => panic!("{rejection:?}"),
             }
             room.wait_for(|room| room.free() > 0).await.expect("a backend");

@@ -16,6 +16,9 @@ use crate::domain::outcome::{RejectKind, Rejection};
 use crate::queue::{Delivery, LeaseId};
 
 const TOKEN: usize = 16;
+/// When a message comes again whose task failed once; each further failure waits twice as long.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
 /// A row's number and the token of its lease.
 pub(super) struct Held {
@@ -133,24 +136,39 @@ pub(super) fn ack(work: &mut Work<'_>, held: &Held) -> rusqlite::Result<bool> {
         .map(|rows| rows == 1)
 }
 
-/// Whether the message was ours to give back. One that was given back as often as it may be goes
-/// to quarantine. What counts is giving back, not delivering: a crash of ours delivers again too.
+/// Whether the message was ours to give back, undone.
 pub(super) fn release(work: &mut Work<'_>, held: &Held, after: Duration) -> rusqlite::Result<bool> {
+    work.tx
+        .prepare_cached(
+            "UPDATE message SET token = NULL, due_at = ?3 WHERE seq = ?1 AND token = ?2",
+        )?
+        .execute(params![held.seq, held.token, later(work.now, after)])
+        .map(|rows| rows == 1)
+}
+
+/// Whether the message was ours to give back, its task having failed. It comes again, later each
+/// time; one whose task failed as often as it may goes to quarantine, with this reason. What counts
+/// is failing, not delivering: a crash of ours delivers again too.
+pub(super) fn fail(work: &mut Work<'_>, held: &Held, why: &str) -> rusqlite::Result<bool> {
     let attempts = work
         .tx
         .prepare_cached(
-            "UPDATE message SET token = NULL, due_at = ?3, attempts = attempts + 1
+            "UPDATE message SET token = NULL, attempts = attempts + 1
              WHERE seq = ?1 AND token = ?2 RETURNING attempts, attempts_allowed",
         )?
-        .query_row(params![held.seq, held.token, later(work.now, after)], |row| {
+        .query_row(params![held.seq, held.token], |row| {
             Ok((row.get::<_, u32>(0)?, row.get::<_, Option<u32>>(1)?))
         })
         .optional()?;
     let Some((used, allowed)) = attempts else { return Ok(false) };
-    if let Some(allowed) = allowed.filter(|allowed| used >= *allowed) {
-        let detail = format!("given back {used} times; {allowed} attempts are allowed");
-        let rejection = Rejection::new(RejectKind::AttemptsUsedUp, detail);
+    if allowed.is_some_and(|allowed| used >= allowed) {
+        let rejection = Rejection::new(RejectKind::AttemptsUsedUp, why);
         quarantine::set_aside(work, held.seq, &rejection)?;
+        return Ok(true);
     }
+    let pause = (FIRST_PAUSE * 2_u32.saturating_pow(used.saturating_sub(1))).min(LONGEST_PAUSE);
+    work.tx
+        .prepare_cached("UPDATE message SET due_at = ?2 WHERE seq = ?1")?
+        .execute(params![held.seq, later(work.now, pause)])?;
     Ok(true)
 }

@@ -15,7 +15,7 @@ pub struct NewMessage {
     pub id: Option<String>,
     /// All that it says.
     pub attributes: BTreeMap<String, String>,
-    /// How often it may be given back before it goes to quarantine; absent: as often as it likes.
+    /// How often its task may fail before it goes to quarantine; absent: as often as it likes.
     pub attempts: Option<u32>,
     /// It is not leased before this.
     pub not_before: Option<Timestamp>,
@@ -66,9 +66,9 @@ pub struct Entry {
     pub due_at: Timestamp,
     /// How often it was delivered.
     pub deliveries: u32,
-    /// How often it was given back.
+    /// How often its task has failed.
     pub attempts: u32,
-    /// How often it may be given back.
+    /// How often its task may fail.
     pub attempts_allowed: Option<u32>,
     /// How long its task may run.
     pub timeout: Option<Duration>,

@@ -53,7 +53,7 @@ fn live_in(chaos: &Chaos, cluster: &FakeCluster, fates: &Fates) {
         match chaos.draw(6) {
             0 if job.progress.active => cluster.start(&job.name),
             1 if job.progress.started && !job.progress.finished => {
-                let code = i32::from(chaos.draw(4) == 0);
+                let code = fates.draw(chaos);
                 fates.note(&job, code);
                 cluster.run_to_end(&job.name, code);
             }

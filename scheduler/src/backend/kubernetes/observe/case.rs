@@ -90,6 +90,8 @@ pub struct Case {
     pub silent: bool,
     /// It is not there any more.
     pub gone: bool,
+    /// It did not end in its time, and is deleted for it.
+    pub overdue: bool,
 }
 
 impl Case {
@@ -108,6 +110,7 @@ impl Case {
             told: false,
             silent: false,
             gone: false,
+            overdue: false,
         }
     }
 
@@ -229,6 +232,10 @@ impl Case {
     fn verdict(&self, story: &JobStory) -> Verdict {
         let besides = Besides { uncreated: self.uncreated.as_deref(), hook: self.hook.as_deref() };
         match self.fate {
+            Fate::Deleted(_) | Fate::Vanished(_) if self.overdue => {
+                let detail = "it had not ended a while after its deadline, and was deleted";
+                Verdict::new(EndKind::Deadline, None, detail)
+            }
             Fate::Deleted(_) => verdict::of_deleted(&self.pods, besides),
             Fate::Vanished(_) => verdict::gone_unseen(&self.pods),
             Fate::Ended(_) | Fate::Live => verdict::of_job(story, &self.pods, besides),

@@ -17,6 +17,7 @@ use super::super::ledger::Moment;
 use super::super::pod_history::PodHistory;
 use super::case::{Asked, Case, Fate, Known};
 use super::due::Due;
+use crate::backend::Finished;
 use crate::domain::end::{End, RetryRule};
 use crate::domain::log_tail::LogTail;
 use crate::domain::name::{Attempt, BackendName};
@@ -44,12 +45,21 @@ pub enum Need {
     Events { uid: String, about: String },
 }
 
+/// An end that is told.
+#[derive(Debug)]
+pub struct Told {
+    /// Unless it was told before.
+    pub end: Option<End>,
+    /// What it comes to for the task's message.
+    pub finished: Finished,
+}
+
 /// All cases of one scheduler on one backend.
 #[derive(Debug)]
 pub struct Cases {
     backend: BackendName,
     scheduler: String,
-    cases: BTreeMap<String, Case>,
+    pub(super) cases: BTreeMap<String, Case>,
     /// Those that are over and not told.
     closing: BTreeSet<String>,
     logs: VecDeque<Need>,
@@ -101,8 +111,8 @@ impl Cases {
             self.due.seen(task, attempt);
         }
         let case = self.cases.entry(facts.uid.clone()).or_insert_with(Case::new);
-        // A failure may want another attempt still, whoever told of it.
-        let complete = story.end.as_ref().is_some_and(|end| end.complete);
+        // A failure may want another attempt still, whoever told of it, and a message its end.
+        let complete = story.end.as_ref().is_some_and(|end| end.complete) && !story.followed;
         case.told |= known && complete;
         case.silent |= known;
         match &mut case.job {
@@ -336,7 +346,7 @@ impl Cases {
         now: Instant,
         wall: Timestamp,
         rule: impl Fn(&End) -> RetryRule,
-    ) -> Vec<End> {
+    ) -> Vec<Told> {
         let settled = |uid: &&String| {
             self.cases.get(*uid).is_none_or(|case| {
                 case.is_settled(now)
@@ -349,10 +359,12 @@ impl Cases {
             self.closing.remove(&uid);
             let Some(case) = self.cases.get_mut(&uid) else { continue };
             if let Some(end) = case.end(&self.backend, wall) {
-                if !case.gone && rule(&end) == RetryRule::Retry {
+                let again = !case.gone && !case.is_followed();
+                if again && rule(&end) == RetryRule::Retry {
                     self.due.add(&uid, &end, now);
                 }
-                ends.extend(Some(end).filter(|_| !case.silent));
+                let finished = case.finished(&end);
+                ends.push(Told { end: Some(end).filter(|_| !case.silent), finished });
             }
             case.told = true;
             case.pods = Vec::new();

@@ -166,21 +166,30 @@ async fn quarantined_messages_come_back_by_reason_and_time() {
 }
 
 #[tokio::test]
-async fn used_up_attempts_end_in_quarantine_and_crashes_use_up_none() {
+async fn failures_use_up_attempts_and_neither_crashes_nor_releases_do() {
     let (clock, _folder, spool) = filled(&[]).await;
     spool.put(vec![NewMessage { attempts: Some(2), ..message("a") }]).await.expect("put");
     for _ in 0..5 {
         lease_one(&spool).await;
         clock.pass(MINUTE);
     }
-    for left in [1, 0] {
+    for _ in 0..5 {
         let held = lease_one(&spool).await;
         assert_eq!(spool.release(&[held.lease], NOW).await, [Ok(())]);
-        assert_eq!(spool.counts().await.expect("counts").ready, left);
+    }
+    for left in [1, 0] {
+        let held = lease_one(&spool).await;
+        let why = "task_failure (exit code 3)\nGET https://h/o?X-Goog-Signature=SECRET";
+        assert_eq!(spool.fail(&held.lease, why).await, Ok(()));
+        assert_eq!(spool.fail(&held.lease, why).await, Err(QueueError::LeaseLost));
+        assert_eq!(spool.counts().await.expect("counts").delayed, left, "it comes a bit later");
+        clock.pass(MINUTE);
     }
     let records = spool.quarantined(Selection::default(), 9).await.expect("records");
     assert_eq!(records[0].reason, RejectKind::AttemptsUsedUp.label());
-    assert_eq!(records[0].deliveries, 7);
+    assert_eq!(records[0].deliveries, 12);
+    assert!(records[0].detail.starts_with("task_failure (exit code 3)\n"));
+    assert!(!records[0].detail.contains("SECRET"));
     spool.retry(Selection::default()).await.expect("retried");
     assert_eq!(spool.list(1).await.expect("list")[0].attempts, 0);
 }
