@@ -108,6 +108,11 @@ impl Breaker {
             && !self.closed_at.is_some_and(recent)
     }
 
+    /// Whether it has closed again: what is still stuck is of before.
+    pub fn has_mended(&self) -> bool {
+        self.tripped.is_none() && self.closed_at.is_some()
+    }
+
     /// When a probe may go, while it is open and none is under way.
     pub fn probe_at(&self) -> Option<Instant> {
         match self.tripped.as_ref()?.next {
@@ -146,7 +151,9 @@ impl Breaker {
             return;
         }
         let is_probe = self.probe() == Some(end.task);
-        let did_well = end.kind == EndKind::Succeeded || (end.ran >= QUICK && blames(end.kind));
+        let held = end.rule == RetryRule::Hold;
+        let worked = end.ran >= QUICK && blames(end.kind) && !held;
+        let did_well = end.kind == EndKind::Succeeded || worked;
         if did_well {
             self.quick.clear();
             let newer = |open: &Tripped| end.started_at.is_some_and(|at| at >= open.since);

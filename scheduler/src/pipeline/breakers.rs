@@ -196,7 +196,8 @@ impl Pipeline {
             let found = waiting.entry(at).or_insert_with(|| book.two_waiting(at));
             found.iter().any(|other| other != key)
         };
-        if self.breakers.shares.may(at, key, most, others, now) {
+        let mended = self.breakers.by_workload.get(key).is_some_and(Breaker::has_mended);
+        if self.breakers.shares.may(at, key, most, (others, mended), now) {
             return true;
         }
         let soon = self.breakers.looked_at + SHARE_AGAIN;

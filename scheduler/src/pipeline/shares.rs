@@ -66,13 +66,13 @@ impl Shares {
     }
 
     /// Whether one more may go, where the share is `most`. `others`: tasks of others wait that could
-    /// go there.
+    /// go there. `mended`: one of its Jobs has done well since what is stuck was made.
     pub fn may(
         &mut self,
         at: usize,
         key: &WorkloadKey,
         most: usize,
-        others: impl FnOnce() -> bool,
+        (others, mended): (impl FnOnce() -> bool, bool),
         now: Instant,
     ) -> bool {
         let can_tell = self.seen.get(at).is_some_and(Option::is_some);
@@ -87,7 +87,7 @@ impl Shares {
         let there = self.there(at, key);
         let running = there.is_some_and(|there| there.running > 0);
         let stuck = there.is_some_and(|there| there.stuck.values().any(|stuck| stuck.own > 0));
-        running || (!stuck && now.saturating_duration_since(since) >= PROBATION)
+        running || mended || (!stuck && now.saturating_duration_since(since) >= PROBATION)
     }
 }
 
@@ -128,8 +128,9 @@ mod tests {
         ] {
             let mut shares = Shares::default();
             shares.looked(seen(pending, running, own));
-            shares.may(0, &key(0), 5, || others, begin);
-            let may = shares.may(0, &key(0), 5, || others, at);
+            shares.may(0, &key(0), 5, (|| others, false), begin);
+            let may = shares.may(0, &key(0), 5, (|| others, false), at);
+            assert_eq!(shares.may(0, &key(0), 5, (|| others, true), at), expect || !others);
             assert_eq!(may, expect, "{pending} {running} {own} {others}");
         }
     }
@@ -139,7 +140,7 @@ mod tests {
         let mut shares = Shares::default();
         shares.looked(vec![None]);
         (0..9).for_each(|_| shares.gives(0, &key(0)));
-        assert!(shares.may(0, &key(0), 5, || true, Instant::now()));
+        assert!(shares.may(0, &key(0), 5, (|| true, false), Instant::now()));
     }
 
     #[test]
@@ -161,7 +162,7 @@ mod tests {
             let (mut flying, mut pending) = ([0_usize; 3], [0_usize; 3]);
             for (what, n) in steps {
                 match what {
-                    0 if shares.may(0, &key(n), most, || true, now) => {
+                    0 if shares.may(0, &key(n), most, (|| true, false), now) => {
                         shares.gives(0, &key(n));
                         flying[n] += 1;
                     }
