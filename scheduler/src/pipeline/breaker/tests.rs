@@ -1,3 +1,5 @@
+//! When a breaker opens, what is tried meanwhile, and when it closes.
+
 use proptest::prelude::*;
 
 use super::*;
