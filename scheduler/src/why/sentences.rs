@@ -18,9 +18,13 @@ pub fn of(answer: &Answer) -> Vec<Sentence> {
         .iter()
         .map(|about| {
             let before = all.len();
-            all.extend(of_breaker(about));
+            // Where nothing waits for the breaker, what opened it is the news.
+            let holds = about.record.held.contains_key(HoldKind::BreakerOpen.label());
+            let mut breaker = of_breaker(about);
+            all.extend(breaker.take_if(|_| holds));
             all.extend(of_held(about));
             all.extend(of_stuck(about));
+            all.extend(breaker);
             all.extend(of_rejected(about));
             all.extend(of_habit(about));
             all.len() > before
