@@ -7,6 +7,8 @@ mod completed;
 mod kinds;
 #[path = "ends/retries.rs"]
 mod retries;
+#[path = "ends/stuck.rs"]
+mod stuck;
 #[path = "ends/why.rs"]
 mod why;
 
@@ -92,6 +94,7 @@ fn main() -> Result<ExitCode> {
         kinds::a_restart_tells_no_end_again,
         retries::failures_are_run_again_three_times_over_a_kill,
         retries::a_chain_of_attempts_is_deleted_as_a_whole,
+        stuck::an_absent_image_stops_its_workload_alone_until_it_is_mended,
         why::each_state_has_its_sentence,
         why::the_command_answers_from_the_file_when_nobody_runs,
     };

@@ -90,7 +90,7 @@ pub struct Config {
 }
 
 /// What the process itself may hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// The most tasks that may be held.
     pub held: usize,
@@ -98,6 +98,12 @@ pub struct Limits {
     pub lease: Duration,
     /// How long a full or broken backend is waited for before its tasks may go to another one.
     pub spill_after: Duration,
+    /// How long a pod may wait to start, for reasons of its own, before its workload's breaker opens.
+    pub stuck_after: Duration,
+    /// How long a breaker is open before one task is tried; doubles with each failure.
+    pub probe_after: Duration,
+    /// The part of a backend's pending limit that one workload may hold while others wait.
+    pub workload_share: f64,
 }
 
 impl Config {
@@ -247,6 +253,9 @@ fn limits(field: Option<Field<'_>>) -> Limits {
         held: 1_000,
         lease: Duration::from_secs(60),
         spill_after: Duration::from_secs(600),
+        stuck_after: Duration::from_secs(600),
+        probe_after: Duration::from_secs(60),
+        workload_share: 0.5,
     };
     let Some(section) = field.and_then(|f| f.section()) else { return limits };
     if let Some(held) = section.get("held").and_then(|f| f.whole(1..=1_000_000_usize)) {
@@ -264,6 +273,15 @@ fn limits(field: Option<Field<'_>>) -> Limits {
     }
     if let Some(spill_after) = section.get("spill_after").and_then(|f| above_zero(&f)) {
         limits.spill_after = spill_after;
+    }
+    if let Some(stuck_after) = section.get("stuck_after").and_then(|f| above_zero(&f)) {
+        limits.stuck_after = stuck_after;
+    }
+    if let Some(probe_after) = section.get("probe_after").and_then(|f| above_zero(&f)) {
+        limits.probe_after = probe_after;
+    }
+    if let Some(share) = section.get("workload_share").and_then(|f| f.number(0.01..=1.0)) {
+        limits.workload_share = share;
     }
     section.finish();
     limits

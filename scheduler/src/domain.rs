@@ -3,6 +3,7 @@
 //! Everything here is pure: no client, no clock of its own, no runtime. What belongs to one
 //! backend's API (a Kubernetes Job, a Batch job) stays out.
 
+pub mod breaker;
 pub mod causes;
 pub mod end;
 pub mod glob;

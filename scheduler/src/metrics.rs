@@ -10,6 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::domain::breaker::Cause;
 use crate::domain::end::EndKind;
 use crate::domain::outcome::{HoldKind, RejectKind};
 use crate::pipeline::stages::{BOUNDS, Histogram, Stages};
@@ -145,6 +146,11 @@ impl Writer<'_> {
         ];
         let in_hand = in_hand.map(|(state, n)| (vec![("state", state)], count(n)));
         self.gauges("in_hand_tasks", "Tasks in hand that do not wait for a reason", in_hand)?;
+        let open = Cause::ALL.iter().map(|cause| {
+            let of = status.breakers.iter().filter(|open| open.cause == cause.label());
+            (vec![("cause", cause.label())], count(of.count()))
+        });
+        self.gauges("breakers_open", "Workloads whose breaker is open, by cause", open)?;
         let can = "Whether a task could become a Job now, a full backend aside";
         self.gauge("can_create", can, bit(status.can_create))?;
         self.gauge("leader", "Whether this process leads", bit(status.role == Role::Leader))?;

@@ -9,6 +9,8 @@
 //! one task's handling stays that task's.
 
 mod book;
+pub mod breaker;
+mod breakers;
 mod deps;
 mod dispatch;
 mod elsewhere;
@@ -23,12 +25,14 @@ pub mod resolve;
 mod routing;
 mod say;
 mod settle;
+mod shares;
 pub mod snapshot;
 pub mod stages;
 mod state;
 pub mod tally;
 mod unheld;
 pub mod view;
+pub mod work;
 mod workloads;
 
 use std::collections::BTreeMap;
@@ -56,6 +60,7 @@ use crate::gate::epochs::Epochs;
 use crate::queue::{Delivery, QueueError};
 use crate::records::RecordError;
 use book::{Book, Ticket};
+use breakers::Breakers;
 pub use deps::{BackendBinding, Deps, Ended, PipelineError, QueueBinding, Resolver, Settings};
 use fuse::Fuse;
 use in_force::InForce;
@@ -99,8 +104,10 @@ enum Event {
         cleared: Result<usize, Deferral>,
     },
     Noted,
+    JobsFailed,
     Submitted {
         backend: usize,
+        key: WorkloadKey,
         tasks: Vec<TaskHash>,
         outcomes: Result<Vec<Outcome>, String>,
     },
@@ -161,6 +168,7 @@ pub struct Pipeline {
     view: Arc<View>,
     book: Book,
     workloads: Workloads,
+    breakers: Breakers,
     fuse: Fuse,
     flags: Option<(Instant, FlagSet)>,
     weights: Weights,
@@ -208,6 +216,7 @@ impl Pipeline {
             last_progress: deps.clock.mono(),
             next_spill_look: deps.clock.mono(),
             next_running_look: deps.clock.mono(),
+            breakers: Breakers::new(deps.clock.mono()),
             shown: snapshot::Shown::new(deps.backends.len()),
             deps,
             tally: Arc::default(),
@@ -247,6 +256,7 @@ impl Pipeline {
     /// When a queue is broken; all that it had in hand then comes back when its leases lapse.
     pub async fn run(&mut self, shutdown: CancellationToken) -> Result<Ended, PipelineError> {
         self.look_at_all();
+        self.await_failures();
         loop {
             self.step(&shutdown).await?;
             if shutdown.is_cancelled() {
@@ -315,9 +325,13 @@ impl Pipeline {
             }
             Event::Cleared { at, cleared } => self.cleared(at, cleared),
             Event::Noted => {}
-            Event::Submitted { backend, tasks, outcomes } => {
+            Event::JobsFailed => {
+                self.hear_ends(now);
+                self.await_failures();
+            }
+            Event::Submitted { backend, key, tasks, outcomes } => {
                 self.last_progress = now;
-                self.submitted(backend, &tasks, outcomes, now);
+                self.submitted(backend, &key, &tasks, outcomes, now);
             }
             Event::Acked { queue, acks, results } => self.acked(queue, acks, &results, now)?,
             Event::AcksDue { queue } => self.queues[queue].acking = false,
@@ -346,7 +360,8 @@ impl Pipeline {
         let acks = self.queues.iter().filter_map(|queue| queue.acks_due).min();
         let waits = (0..self.backends.len()).any(|at| self.book.waiting_for(at) > 0);
         let spill = (waits && self.backends.len() > 1).then_some(self.next_spill_look);
-        let times = [self.book.next_time(), workloads, closed, acks, spill];
+        let look = self.deps.work.is_some().then_some(self.breakers.next_look);
+        let times = [self.book.next_time(), workloads, closed, acks, spill, look];
         let next = times.into_iter().flatten().min();
         let latest = now + if self.deps.settings.once { LEASE_WAIT } else { ONCE_PATIENCE };
         next.map_or(latest, |next| next.min(latest))

@@ -20,6 +20,7 @@ mod sources;
 mod tails;
 mod token_review;
 pub mod why;
+pub mod work;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -38,8 +39,10 @@ use crate::config::queues::AckMode;
 use crate::config::watch::{Sources, Watched};
 use crate::gcp::credentials::Credentials;
 use crate::http::{self, Endpoint};
+use crate::pipeline::breaker::Patience;
 use crate::pipeline::leases::Leases;
 use crate::pipeline::tally::{Observer, Tally};
+use crate::pipeline::work::Work;
 use crate::pipeline::{Deps, Ended, Pipeline, QueueBinding, Settings};
 use crate::queue::Queue;
 use crate::status::Status;
@@ -53,6 +56,7 @@ use retries::FarmRetries;
 pub use sources::{CatalogSource, Lookups, open_flags};
 use tails::TailWriter;
 use why::Why;
+use work::Watching;
 
 /// How long what is under way may take once told to stop.
 const GRACE: Duration = Duration::from_secs(20);
@@ -156,7 +160,10 @@ impl Service {
             hear.push(way as Arc<dyn EndObserver>);
             tails = Some(writer);
         }
-        let why = options.ledger.then(|| Why::open(&now.config, &backends, &lookups, &clock, hear));
+        let work = options.ledger.then(|| Watching::new(&loaded, backends.watched()));
+        let why = work
+            .clone()
+            .map(|work| Why::open(&now.config, &backends, &lookups, &clock, (work, hear)));
         let observer = match &why {
             Some(why) => Some(why.hear(options.observer)),
             None => options.observer,
@@ -180,8 +187,14 @@ impl Service {
                 flags_max_age: now.config.flags.max_age,
                 once: options.once,
                 grace: GRACE,
+                patience: Patience {
+                    stuck_after: now.config.limits.stuck_after,
+                    probe_after: now.config.limits.probe_after,
+                },
+                workload_share: now.config.limits.workload_share,
             },
             on_flags: backends.limits_from_flags(&now.config),
+            work: work.map(|work| work as Arc<dyn Work>),
             observer,
         });
         backends.retry_by(

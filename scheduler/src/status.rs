@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Why tasks wait whose workload's breaker is open.
+pub const BROKEN: &str = "breaker_open";
+
 /// The target of a pause of all tasks.
 pub const EVERYTHING: &str = "everything";
 
@@ -33,6 +36,9 @@ pub struct Status {
     pub pauses: Vec<Told>,
     /// Backends declared lost, configured or not.
     pub lost_backends: Vec<Lost>,
+    /// Workloads of which only one task at a time is tried.
+    #[serde(default)]
+    pub breakers: Vec<Breaker>,
     /// In the order of the configuration.
     pub queues: Vec<Queue>,
     /// In the order of the configuration.
@@ -91,6 +97,25 @@ pub struct Told {
     pub at: String,
     /// When it ends by itself; `None`: when somebody ends it.
     pub until: Option<String>,
+}
+
+/// A workload whose breaker is open.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Breaker {
+    /// Its command.
+    pub command: String,
+    /// Its job type.
+    pub job_type: String,
+    /// Why, from a closed set.
+    pub cause: String,
+    /// The last message.
+    pub detail: String,
+    /// Since when.
+    pub since: String,
+    /// When one task is tried; `None`: one is being tried.
+    pub next_probe: Option<String>,
+    /// How often it has opened in a row.
+    pub times: u32,
 }
 
 /// A backend declared lost.
@@ -262,11 +287,22 @@ impl Status {
                            quarantine, then restart";
                 self.why_not.push(why.to_owned());
             }
+            if self.all_are_broken() {
+                let why = "breaker on all: every workload of which tasks wait is broken";
+                self.why_not.push(why.to_owned());
+            }
             if !self.backends.iter().any(Backend::takes) {
                 self.why_not.extend(self.backends.iter().map(Backend::why_not));
             }
         }
         self.can_create = self.why_not.is_empty();
+    }
+
+    /// Whether every task in hand waits for a breaker.
+    fn all_are_broken(&self) -> bool {
+        let broken = self.held.get(BROKEN).map_or(0, |held| held.tasks);
+        let waiting: usize = self.held.values().map(|held| held.tasks).sum();
+        broken > 0 && broken == waiting && self.ready + self.in_flight == 0
     }
 }
 

@@ -8,6 +8,7 @@ pub mod sentences;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::domain::breaker::Open;
 use crate::ledger::record::{EndRecord, Record};
 
 /// What is known of a job type, for one answer.
@@ -70,6 +71,9 @@ pub struct About {
     pub record: Record,
     /// Its last ends, oldest first.
     pub ends: Vec<EndRecord>,
+    /// Its breaker, if that is open.
+    #[serde(default)]
+    pub breaker: Option<Open>,
 }
 
 /// One thing to know.

@@ -1,6 +1,8 @@
 //! The pipeline over a queue in memory and a backend that does as it is told, on a paused clock.
 #![expect(clippy::unwrap_used, reason = "what fails here fails its test")]
 
+#[path = "pipeline/breakers.rs"]
+mod breakers;
 #[path = "pipeline/gate.rs"]
 mod gate;
 #[path = "pipeline/posted.rs"]

@@ -9,6 +9,7 @@ mod accounts;
 mod acks;
 pub mod api;
 mod bearer;
+mod blame;
 pub mod calls;
 mod classify;
 pub mod client;

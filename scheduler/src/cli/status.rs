@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::output::{Exit, Format, Row, after_printing, print_rows, yaml};
 use crate::config::Config;
-use crate::status::{Backend, Lost, Role, Status, Told};
+use crate::status::{Backend, Breaker, Lost, Role, Status, Told};
 
 /// How long the scheduler may take to answer.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -122,6 +122,13 @@ fn lines(status: &Status) -> Vec<Line> {
         let until = until.as_ref().map(|until| format!(" until {until}")).unwrap_or_default();
         let detail = format!("by {who} at {at}{until}: {why}");
         lines.push(line("pause", target, "in force".to_owned(), detail));
+    }
+    for Breaker { command, job_type, cause, detail, since, next_probe, .. } in &status.breakers {
+        let next = next_probe
+            .as_ref()
+            .map_or("one task is being tried".to_owned(), |at| format!("next try {at}"));
+        let detail = format!("since {since}, {next}: {detail}");
+        lines.push(line("breaker", &format!("{command} {job_type}"), cause.clone(), detail));
     }
     for Lost { told: Told { target, who, why, at, .. }, cleared_at } in &status.lost_backends {
         let state = cleared_at.as_ref().map_or("declared lost", |_| "declared lost, cleared");

@@ -157,6 +157,10 @@ kinds! {
         NoBackend = "no_backend",
         /// Somebody has paused it.
         Paused = "paused",
+        /// Its workload's breaker is open: what was made of it does not start, or fails at once.
+        BreakerOpen = "breaker_open",
+        /// Its workload holds its share of the pending limit, and others wait.
+        WorkloadShare = "workload_share",
         /// It is bound to backends of which none has a weight.
         Bound = "bound",
         /// It may have been created on another backend, which can't be asked now.
@@ -188,6 +192,7 @@ impl HoldKind {
                 | Self::BadTemplate
                 | Self::PolicyRefused
                 | Self::AccountRefused
+                | Self::BreakerOpen
                 | Self::FuseBlown
         )
     }
@@ -203,6 +208,7 @@ impl HoldKind {
             || matches!(
                 self,
                 Self::NotLeader
+                    | Self::WorkloadShare
                     | Self::RegionsFull
                     | Self::Throttled
                     | Self::BackendFailed

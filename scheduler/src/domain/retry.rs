@@ -1,8 +1,7 @@
 //! What is done about an end: a farm's own rules, over what each kind of end asks for by itself.
 //! Pure.
 //!
-//! How a retry is made is a backend's. Nothing acts on `hold` yet: such a task is not run again, and
-//! others of its workload go on.
+//! How a retry is made is a backend's, and how a workload is held the pipeline's (its breaker).
 
 use std::collections::BTreeMap;
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::end::EndKind;
@@ -24,6 +25,41 @@ pub struct Stuck {
     pub jobs: usize,
     /// What was said of one of them, credentials taken out.
     pub detail: String,
+    /// How many of them would not start in an empty cluster either.
+    #[serde(default)]
+    pub own: usize,
+    /// Since when the first of those waits.
+    #[serde(default)]
+    pub since: Option<Timestamp>,
+}
+
+/// How one Job fares that has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Faring {
+    /// It waits to start.
+    Waits,
+    /// It can't start, for reasons of its own; what was said.
+    Stuck(String),
+    /// It runs, since then where that is known.
+    Runs(Option<Timestamp>),
+}
+
+impl Stuck {
+    /// Counts one more, that waits since then. `own`: it would not start in an empty cluster either.
+    pub fn count(&mut self, detail: String, own: bool, since: Option<Timestamp>) {
+        self.jobs += 1;
+        if own || self.own == 0 {
+            self.detail = detail;
+        }
+        if own {
+            self.own += 1;
+            self.since = first(self.since, since);
+        }
+    }
+}
+
+fn first(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    one.into_iter().chain(other).min()
 }
 
 impl WorkloadNow {
@@ -34,7 +70,11 @@ impl WorkloadNow {
         for (kind, more) in &other.stuck {
             let stuck = self.stuck.entry(*kind).or_default();
             stuck.jobs += more.jobs;
-            stuck.detail.clone_from(&more.detail);
+            if more.own > 0 || stuck.own == 0 {
+                stuck.detail.clone_from(&more.detail);
+            }
+            stuck.own += more.own;
+            stuck.since = first(stuck.since, more.since);
         }
     }
 }

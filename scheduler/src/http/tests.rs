@@ -40,6 +40,7 @@ impl Source for Said {
             command: command.to_owned(),
             record: Record::default(),
             ends: Vec::new(),
+            breaker: None,
         });
         let about = about.into_iter().collect();
         (job_type.as_str() != "unkept")

@@ -291,6 +291,23 @@ impl Book {
         self.len() - self.ready() - self.looked_up() - under_way
     }
 
+    /// The workloads, two at most, of which a task could go to this backend as soon as there is room.
+    pub fn two_waiting(&self, at: usize) -> Vec<WorkloadKey> {
+        let mut found: Vec<WorkloadKey> = Vec::new();
+        let backend = self.by_backend.get(&at).into_iter().flatten();
+        let looked_up = self.by_look_up.values().flatten();
+        for hash in self.ready.iter().chain(backend).chain(looked_up) {
+            let Some(entry) = self.entries.get(hash) else { continue };
+            if !found.contains(&entry.task.key) {
+                found.push(entry.task.key.clone());
+            }
+            if found.len() == 2 {
+                break;
+            }
+        }
+        found
+    }
+
     /// Every task in hand, in the order of their hashes.
     pub fn iter(&self) -> impl Iterator<Item = (&TaskHash, &Entry)> {
         self.entries.iter()

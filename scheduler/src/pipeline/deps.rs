@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::breaker::Patience;
 use super::leases::Leases;
 use super::tally::Observer;
+use super::work::Work;
 use crate::backend::{Backend, Finished};
 use crate::catalog::Catalog;
 use crate::catalog::entity::JobEntities;
@@ -78,6 +80,10 @@ pub struct Settings {
     pub grace: Duration,
     /// How long a full or broken backend is waited for before its tasks may go to another one.
     pub spill_after: Duration,
+    /// When breakers open and are tried.
+    pub patience: Patience,
+    /// The part of a backend's pending limit that one workload may hold while others wait, 0 to 1.
+    pub workload_share: f64,
 }
 
 /// All that the pipeline touches.
@@ -108,6 +114,8 @@ pub struct Deps {
     pub settings: Settings,
     /// Told of every set of flags that was read (limits live in flags).
     pub on_flags: Box<dyn Fn(&FlagSet) + Send + Sync>,
+    /// How what was created fares; `None`: no breaker opens, and no share is bounded.
+    pub work: Option<Arc<dyn Work>>,
     /// Hears of every decision.
     pub observer: Option<Arc<dyn Observer>>,
 }

@@ -38,6 +38,7 @@ type Groups = BTreeMap<(usize, WorkloadKey), (Arc<Workload>, Vec<TaskHash>)>;
 impl Pipeline {
     /// Makes ready what has waited long enough, or for what is there now.
     pub(super) fn wake(&mut self, now: Instant) {
+        self.look_at_work(now);
         self.book.wake_timed(now);
         for at in 0..self.backends.len() {
             if self.backends[at].closed.as_ref().is_some_and(|(until, _)| *until <= now) {
@@ -71,12 +72,16 @@ impl Pipeline {
         // What a backend can take in this round: what has been given in it is not in its room yet.
         let mut free: Vec<usize> = (0..self.backends.len()).map(|at| self.takes(at)).collect();
         let mut groups = Groups::default();
+        self.breakers.begin_round();
         let round = self.book.ready();
         for _ in 0..round {
             let Some(hash) = self.book.next_ready() else { break };
             let Some(workload) = self.place(hash, now) else { continue };
             let Some(backend) = self.target(hash, &workload, &free, now) else { continue };
-            if self.is_nowhere_else(hash, backend, now) {
+            if self.within_share(hash, backend, &workload.key, now)
+                && self.is_nowhere_else(hash, backend, now)
+            {
+                self.gives(hash, backend, &workload.key, now);
                 free[backend] -= 1;
                 self.book.put(hash, Place::InFlight);
                 let group = groups.entry((backend, workload.key.clone()));
@@ -130,7 +135,7 @@ impl Pipeline {
                 return None;
             }
         };
-        if let Some(why) = self.paused(&workload) {
+        if let Some(why) = self.paused(&workload).or_else(|| self.broken(&task.key, now)) {
             self.hold(hash, None, Place::Workload(task.key.clone()), &why);
             return None;
         }
@@ -230,11 +235,12 @@ impl Pipeline {
         let target = Arc::clone(&self.deps.backends[backend].backend);
         let unpolled = Arc::clone(&self.backends[backend].unpolled);
         unpolled.fetch_add(count, Ordering::Relaxed);
+        let key = workload.key.clone();
         let call = async move {
             unpolled.fetch_sub(count, Ordering::Relaxed);
             let submission = async { target.submit(&workload, &tasks).await };
             let outcomes = AssertUnwindSafe(submission).catch_unwind().await.map_err(said);
-            Event::Submitted { backend, tasks: carried, outcomes }
+            Event::Submitted { backend, key, tasks: carried, outcomes }
         };
         self.calls.push(call.boxed());
     }
@@ -242,11 +248,16 @@ impl Pipeline {
     pub(super) fn submitted(
         &mut self,
         backend: usize,
+        key: &WorkloadKey,
         tasks: &[TaskHash],
         outcomes: Result<Vec<Outcome>, String>,
         now: Instant,
     ) {
         self.backends[backend].under_way -= tasks.len();
+        for (at, hash) in tasks.iter().enumerate() {
+            let outcome = outcomes.as_ref().ok().and_then(|outcomes| outcomes.get(at));
+            self.answered(*hash, backend, key, outcome);
+        }
         match outcomes {
             Ok(outcomes) => {
                 for (at, hash) in tasks.iter().enumerate() {

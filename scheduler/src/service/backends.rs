@@ -215,11 +215,16 @@ impl Backends {
     }
 
     fn kubernetes(&self) -> Vec<Arc<Successive>> {
-        let kubernetes = |one: &One| match one {
+        self.watched().into_iter().flatten().collect()
+    }
+
+    /// Those that see how their Jobs fare, in the order of the configuration.
+    pub(super) fn watched(&self) -> Vec<Option<Arc<Successive>>> {
+        let watched = |one: &One| match one {
             One::Kubernetes(kubernetes, _) => Some(Arc::clone(kubernetes)),
             One::Batch(_) | One::Local(_) => None,
         };
-        self.all.iter().filter_map(kubernetes).collect()
+        self.all.iter().map(watched).collect()
     }
 
     /// Has tasks watched to their end, and `listener` told; before they are spawned.

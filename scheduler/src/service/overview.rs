@@ -14,10 +14,12 @@ use super::backends::gauges::Gauges;
 use super::why::Why;
 use crate::clock::Clock;
 use crate::controls::{Controls, Mark};
+use crate::domain::breaker::Open;
 use crate::domain::end::EndKind;
 use crate::domain::name::JobType;
 use crate::domain::outcome::HoldKind;
 use crate::domain::room::Room;
+use crate::domain::task::WorkloadKey;
 use crate::http::Source;
 use crate::leadership::Leadership;
 use crate::ledger::record::Lost;
@@ -79,6 +81,7 @@ impl Source for Overview {
                 .map(|(number, since)| status::Epoch { number, since: since.to_string() }),
             pauses: pauses(&in_force.controls),
             lost_backends: lost(&in_force.controls),
+            breakers: self.why.as_ref().map(breakers).unwrap_or_default(),
             queues: queues.map(|(at, view)| self.queue(at, view, self.clock.wall())).collect(),
             backends: backends.map(|(at, view)| self.backend(at, view, &in_force)).collect(),
             held: held.collect(),
@@ -206,6 +209,20 @@ fn lost(controls: &Controls) -> Vec<status::Lost> {
     controls.lost.iter().map(of).collect()
 }
 
+fn breakers(why: &Why) -> Vec<status::Breaker> {
+    let open = why.work.open();
+    let of = |(key, open): (&WorkloadKey, &Open)| status::Breaker {
+        command: key.command.to_string(),
+        job_type: key.job_type.to_string(),
+        cause: open.cause.label().to_owned(),
+        detail: open.detail.clone(),
+        since: open.since.to_string(),
+        next_probe: open.next_probe.map(|at| at.to_string()),
+        times: open.times,
+    };
+    open.iter().map(of).collect()
+}
+
 fn needs_a_person(held: impl Iterator<Item = (HoldKind, usize)>) -> Vec<String> {
     let text = |(kind, tasks)| format!("{kind} holds {tasks} tasks");
     held.filter(|(kind, _)| kind.pages()).map(text).collect()
@@ -300,5 +317,6 @@ mod tests {
     #[test]
     fn a_pause_of_all_tasks_is_known_by_its_name() {
         assert_eq!(Target::All.to_string(), status::EVERYTHING);
+        assert_eq!(HoldKind::BreakerOpen.label(), status::BROKEN);
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::work::Watching;
 use super::{Backends, Lookups};
 use crate::backend::EndObserver;
 use crate::backend::ends::Hearers;
@@ -34,6 +35,8 @@ pub struct Why {
     pub path: PathBuf,
     /// What is there now of every workload.
     pub now: Now,
+    /// The breakers.
+    pub work: Arc<Watching>,
     /// The backends' room.
     pub rooms: Vec<(BackendName, watch::Receiver<Room>)>,
     /// The catalog.
@@ -65,8 +68,9 @@ impl Why {
         backends: &Backends,
         lookups: &Lookups,
         clock: &Arc<dyn Clock>,
-        others: Vec<Arc<dyn EndObserver>>,
+        (work, mut others): (Arc<Watching>, Vec<Arc<dyn EndObserver>>),
     ) -> Self {
+        others.push(Arc::clone(&work) as Arc<dyn EndObserver>);
         let ledger = Ledger::new(Arc::clone(clock));
         ledger.remember(&config.ledger.path);
         let hearers = Hearers::new(Arc::clone(&ledger) as Arc<dyn EndObserver>, others);
@@ -75,6 +79,7 @@ impl Why {
             ledger,
             path: config.ledger.path.clone(),
             now: backends.now(),
+            work,
             rooms: backends.rooms(),
             catalog: lookups.catalog(),
             clock: Arc::clone(clock),
@@ -113,7 +118,12 @@ impl Why {
         }
         let catalog = in_catalog(self.catalog.as_ref(), job_type).await;
         let at = (self.clock.wall(), Source::Scheduler);
-        let about = about(known, command);
+        let mut about = about(known, command);
+        for about in &mut about {
+            let command = about.command.as_str().into();
+            let key = WorkloadKey { command, job_type: job_type.clone() };
+            about.breaker = self.work.open().get(&key).cloned();
+        }
         Answer::new(job_type.as_str(), at, catalog, self.stopped(), about)
     }
 
@@ -185,7 +195,12 @@ fn about(known: Known, command: Option<&str>) -> Vec<About> {
     known
         .into_iter()
         .filter(|(key, _)| asked(key))
-        .map(|(key, (record, ends))| About { command: key.command.to_string(), record, ends })
+        .map(|(key, (record, ends))| About {
+            command: key.command.to_string(),
+            record,
+            ends,
+            breaker: None,
+        })
         .collect()
 }
 

@@ -27,6 +27,7 @@ use crate::flags::{Flag, FlagSet};
 use crate::gate::Candidate;
 use crate::gate::routes::Routes;
 use crate::leadership::Leadership;
+use crate::pipeline::breaker::Patience;
 use crate::pipeline::leases::Leases;
 use crate::pipeline::{BackendBinding, Deps, Pipeline, PipelineError, QueueBinding, Settings};
 use crate::queue::memory::MemoryQueue;
@@ -308,8 +309,14 @@ impl World {
                 once: false,
                 grace: Duration::from_secs(20),
                 spill_after: Duration::from_secs(20),
+                patience: Patience {
+                    stuck_after: Duration::from_secs(600),
+                    probe_after: Duration::from_secs(60),
+                },
+                workload_share: 0.5,
             },
             on_flags: Box::new(|_| {}),
+            work: None,
             observer: None,
         });
         parts.spawn(async move {

@@ -1,6 +1,7 @@
 //! The words of an answer: for each state what is so, and what would have to change. Pure.
 
 use super::{About, Answer, InCatalog, Sentence, Stop};
+use crate::domain::breaker::Cause;
 use crate::domain::end::EndKind;
 use crate::domain::outcome::{HoldKind, RejectKind};
 use crate::ledger::record::{EndRecord, Held, Rejected};
@@ -17,8 +18,13 @@ pub fn of(answer: &Answer) -> Vec<Sentence> {
         .iter()
         .map(|about| {
             let before = all.len();
+            // Where nothing waits for the breaker, what opened it is the news.
+            let holds = about.record.held.contains_key(HoldKind::BreakerOpen.label());
+            let mut breaker = of_breaker(about);
+            all.extend(breaker.take_if(|_| holds));
             all.extend(of_held(about));
             all.extend(of_stuck(about));
+            all.extend(breaker);
             all.extend(of_rejected(about));
             all.extend(of_habit(about));
             all.len() > before
@@ -73,7 +79,10 @@ fn of_catalog(answer: &Answer) -> Option<Sentence> {
 }
 
 fn of_held(about: &About) -> Vec<Sentence> {
-    let mut held: Vec<(&String, &Held)> = about.record.held.iter().collect();
+    // What an open breaker holds is said with it.
+    let said = |label: &str| about.breaker.is_some() && label == HoldKind::BreakerOpen.label();
+    let held = about.record.held.iter().filter(|(label, _)| !said(label));
+    let mut held: Vec<(&String, &Held)> = held.collect();
     held.sort_by_key(|(_, held)| std::cmp::Reverse(held.tasks));
     let sentence = |(label, held): (&String, &Held)| {
         let kind = HoldKind::ALL.iter().find(|kind| kind.label() == *label);
@@ -84,6 +93,43 @@ fn of_held(about: &About) -> Vec<Sentence> {
         say(&about.command, label, format!("{tasks} held{since}: {why}{detail}"), change)
     };
     held.into_iter().map(sentence).collect()
+}
+
+fn of_breaker(about: &About) -> Option<Sentence> {
+    let open = about.breaker.as_ref()?;
+    let held = about.record.held.get(HoldKind::BreakerOpen.label()).map_or(0, |held| held.tasks);
+    let tasks = counted(held, "task is", "tasks are");
+    let change = match open.cause {
+        Cause::ImagePull => {
+            "push the image, or mend docker_image in batch.yaml or the account's right to pull; \
+             one task is tried now and then, and all go on when one has started"
+        }
+        Cause::BadConfiguration => {
+            "mend what the message names; one task is tried now and then, and all go on when one has \
+             started"
+        }
+        Cause::PendingTooLong => {
+            "add nodes that it fits on, or change the profile (resources, node_selector, tolerations); \
+             all go on when one has started"
+        }
+        Cause::IdentityDenied => {
+            "let the account be used (roles/iam.workloadIdentityUser), and see to its annotation; all go \
+             on when one that is tried succeeds"
+        }
+        Cause::QuickFailures => {
+            "look at the log's end; all go on when one that is tried succeeds or runs for 2 minutes"
+        }
+        Cause::HeldByRule => {
+            "see to the cause, or change the rule (retries); all go on when one that is tried succeeds \
+             or runs for 2 minutes"
+        }
+    };
+    let failed = match open.times {
+        0 | 1 => String::new(),
+        times => format!(", and has opened {times} times in a row"),
+    };
+    let text = format!("{tasks} held: {open}{failed}");
+    Some(say(&about.command, HoldKind::BreakerOpen.label(), text, Some(change)))
 }
 
 /// What a reason means, and what would have to change.
@@ -178,6 +224,16 @@ fn hold(kind: HoldKind) -> (&'static str, Option<&'static str>) {
         HoldKind::Paused => (
             "somebody has paused it",
             Some("`katabatch resume`, when the reason is gone (`katabatch controls list`)"),
+        ),
+        HoldKind::BreakerOpen => (
+            "its breaker was open: what was made of it did not start, or failed at once",
+            Some("mend what the message names; they go on when one that is tried does well"),
+        ),
+        HoldKind::WorkloadShare => (
+            "its Jobs that wait to start are as many as its share of the pending limit",
+            Some(
+                "they go on as these start, or others need no room; or raise limits.workload_share",
+            ),
         ),
         HoldKind::Bound => (
             "a route binds it to backends of which none has a weight",

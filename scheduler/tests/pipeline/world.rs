@@ -20,8 +20,10 @@ use katabatch::flags::{Flag, FlagSet, FlagSource, FlagsError};
 use katabatch::gate::Candidate;
 use katabatch::gate::routes::Routes;
 use katabatch::leadership::Alone;
+use katabatch::pipeline::breaker::Patience;
 use katabatch::pipeline::leases::Leases;
 use katabatch::pipeline::tally::Counts;
+use katabatch::pipeline::work::Work;
 use katabatch::pipeline::*;
 use katabatch::queue::Queue;
 use katabatch::queue::memory::MemoryQueue;
@@ -220,6 +222,8 @@ pub struct Kept {
     pub controls: Arc<InMemory>,
     pub flags: Arc<Flags>,
     pub routes: Routes,
+    /// How what was created fares, where a test says so.
+    pub work: Option<Arc<dyn Work>>,
 }
 
 impl Default for Kept {
@@ -233,6 +237,7 @@ impl Default for Kept {
             controls: Arc::default(),
             flags: Arc::default(),
             routes: Routes::default(),
+            work: None,
         }
     }
 }
@@ -260,7 +265,7 @@ pub fn world(answer: Answer, pending: usize, limit: usize, once: bool) -> World 
 
 /// A process over what is kept, with these backends; the flag of each is named as it is.
 pub fn world_of(kept: &Kept, backends: Vec<Arc<FakeBackend>>, once: bool) -> World {
-    let Kept { clock, queue, records, controls, flags, routes } = kept;
+    let Kept { clock, queue, records, controls, flags, routes, work } = kept;
     let push = PushQueue::new("push".into(), Arc::clone(clock));
     let bind_queue = |queue: Arc<dyn Queue>, hold| {
         let leases = Leases::new(Arc::clone(&queue), Duration::from_secs(60));
@@ -293,8 +298,14 @@ pub fn world_of(kept: &Kept, backends: Vec<Arc<FakeBackend>>, once: bool) -> Wor
             once,
             grace: Duration::from_secs(20),
             spill_after: Duration::from_secs(600),
+            patience: Patience {
+                stuck_after: Duration::from_secs(600),
+                probe_after: Duration::from_secs(60),
+            },
+            workload_share: 0.5,
         },
         on_flags: Box::new(|_| {}),
+        work: work.clone(),
         observer: None,
     });
     let backend = backends[0].clone();

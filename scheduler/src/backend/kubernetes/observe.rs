@@ -10,8 +10,9 @@ mod cases;
 mod due;
 mod followed;
 mod logs;
+mod present;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -33,9 +34,9 @@ use crate::backend::{EndObserver, Follower, Retries};
 use crate::clock::Clock;
 use crate::domain::end::{End, RetryRule};
 use crate::domain::log_tail::LogTail;
-use crate::domain::name::BackendName;
+use crate::domain::name::{BackendName, TaskHash};
 use crate::domain::task::WorkloadKey;
-use crate::domain::workload_now::WorkloadNow;
+use crate::domain::workload_now::{Faring, WorkloadNow};
 
 /// How often it is looked what is needed.
 const EVERY: Duration = Duration::from_millis(250);
@@ -185,7 +186,7 @@ impl Observe {
 
     /// What is there now of every workload.
     pub fn now(&self) -> BTreeMap<WorkloadKey, WorkloadNow> {
-        self.lock().now()
+        self.lock().now(self.clock.wall())
     }
 
     /// Gathers and tells, until it is dropped.
@@ -303,6 +304,11 @@ impl KubernetesBackend {
     /// What is there now of every workload; empty unless ends are told.
     pub fn now(&self) -> BTreeMap<WorkloadKey, WorkloadNow> {
         self.observe.now()
+    }
+
+    /// How the unfinished Jobs of these tasks fare; nothing unless ends are told.
+    pub fn fare(&self, tasks: &BTreeSet<TaskHash>) -> BTreeMap<TaskHash, Faring> {
+        self.observe.lock().fare(tasks)
     }
 
     /// Watches the Jobs to their end, where anybody hears of it.

@@ -5,7 +5,7 @@
 //! before: it takes the Lease, waits for what was sent last and lists, exactly as a new process
 //! would. Losing the home Lease ends the process; that is [`leader`](super::leader)'s to say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::domain::outcome::{Deferral, Outcome};
 use crate::domain::room::Room;
 use crate::domain::task::{Task, WorkloadKey};
 use crate::domain::workload::Workload;
-use crate::domain::workload_now::WorkloadNow;
+use crate::domain::workload_now::{Faring, WorkloadNow};
 use crate::records::Records;
 
 /// The pause before the next term.
@@ -110,6 +110,11 @@ impl Successive {
     /// As [`KubernetesBackend::now`], of this term.
     pub fn now(&self) -> BTreeMap<WorkloadKey, WorkloadNow> {
         self.current().now()
+    }
+
+    /// As [`KubernetesBackend::fare`], of this term.
+    pub fn fare(&self, tasks: &BTreeSet<TaskHash>) -> BTreeMap<TaskHash, Faring> {
+        self.current().fare(tasks)
     }
 
     /// The records of the scheduler, if this is the home namespace.

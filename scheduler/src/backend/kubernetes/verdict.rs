@@ -5,6 +5,7 @@
 //! cleanup"), the pod's ("Pod Lifecycle"; "Disruptions", "Pod disruption conditions"), and the
 //! kubelet's ("Node-pressure Eviction", "Images"). Who gathers the facts is elsewhere.
 
+use super::blame;
 use super::facts::{Ended, JobStory, Phase, Said};
 use super::pod_history::PodHistory;
 use crate::domain::end::{EndKind, Resource, Verdict};
@@ -35,6 +36,8 @@ pub struct Stuck {
     pub kind: EndKind,
     /// What was said of it.
     pub detail: String,
+    /// It would not start in an empty cluster either.
+    pub own: bool,
 }
 
 /// Why this pod does not start, as far as it says.
@@ -44,10 +47,12 @@ pub fn stuck(pod: &PodHistory) -> Option<Stuck> {
     }
     if let Some(waiting) = &pod.waiting {
         let kind = waits_for(waiting)?;
-        return Some(Stuck { kind, detail: text_of(waiting) });
+        return Some(Stuck { kind, detail: text_of(waiting), own: true });
     }
     let why = pod.unscheduled.as_ref().filter(|why| !why.is_empty())?;
-    Some(Stuck { kind: EndKind::NeverStarted, detail: format!("unschedulable: {}", why.as_str()) })
+    let own = blame::unscheduled_by_itself(why.as_str());
+    let detail = format!("unschedulable: {}", why.as_str());
+    Some(Stuck { kind: EndKind::NeverStarted, detail, own })
 }
 
 fn waits_for(waiting: &Said) -> Option<EndKind> {
@@ -179,7 +184,7 @@ fn used_up(message: &str) -> Option<Resource> {
 
 /// The deadline passed and nothing had run.
 fn never_started(pod: Option<&PodHistory>, besides: Besides<'_>) -> Verdict {
-    if let Some(Stuck { kind, detail }) = pod.and_then(stuck) {
+    if let Some(Stuck { kind, detail, .. }) = pod.and_then(stuck) {
         return Verdict::new(kind, None, format!("until its deadline: {detail}"));
     }
     match (pod, besides.uncreated) {
@@ -202,7 +207,7 @@ fn never_started(pod: Option<&PodHistory>, besides: Besides<'_>) -> Verdict {
 /// A Job that failed by its pod.
 fn of_pod(pod: &PodHistory, besides: Besides<'_>, said: &Said) -> Verdict {
     match (&pod.end, stuck(pod)) {
-        (None, Some(Stuck { kind, detail })) => Verdict::new(kind, None, detail),
+        (None, Some(Stuck { kind, detail, .. })) => Verdict::new(kind, None, detail),
         (None, None) => unseen(said),
         (Some(_), _) => of_ended_pod(pod, besides),
     }

@@ -30,7 +30,7 @@ fn end(kind: EndKind, detail: &str) -> EndRecord {
 }
 
 fn answer(catalog: InCatalog, record: Option<Record>, ends: Vec<EndRecord>) -> Vec<Sentence> {
-    let about = record.map(|record| About { command: "fuzz".into(), record, ends });
+    let about = record.map(|record| About { command: "fuzz".into(), record, ends, breaker: None });
     let workloads = about.into_iter().collect();
     Answer::new("asan_x", (at(), Source::Scheduler), catalog, Vec::new(), workloads).sentences
 }
@@ -51,7 +51,8 @@ fn held(kind: HoldKind, detail: &str) -> Record {
 }
 
 fn stuck(kind: EndKind, detail: &str) -> Record {
-    let stuck = BTreeMap::from([(kind, Stuck { jobs: 3, detail: detail.into() })]);
+    let stuck =
+        BTreeMap::from([(kind, Stuck { jobs: 3, detail: detail.into(), own: 3, since: None })]);
     let now = WorkloadNow { pending: 3, running: 0, stuck };
     Record { scheduled: 3, now, ..Record::default() }
 }
@@ -166,7 +167,8 @@ fn all_is_well() {
 
 #[test]
 fn what_stops_everything_comes_after_what_is_its_own() {
-    let about = About { command: "fuzz".into(), record: Record::default(), ends: vec![] };
+    let about =
+        About { command: "fuzz".into(), record: Record::default(), ends: vec![], breaker: None };
     let stopped = vec![Stop {
         state: HoldKind::PendingLimit.label().to_owned(),
         detail: "backend gke: 10 of 10 Jobs wait to start".to_owned(),
@@ -181,7 +183,7 @@ fn what_stops_everything_comes_after_what_is_its_own() {
     );
     assert!(answer.sentences.iter().all(|one| one.state != "well"));
     let pull = stuck(EndKind::ImagePull, "Back-off");
-    let about = About { command: "fuzz".into(), record: pull, ends: vec![] };
+    let about = About { command: "fuzz".into(), record: pull, ends: vec![], breaker: None };
     let at = (at(), Source::Scheduler);
     let both = Answer::new("x", at, InCatalog::Known, answer.stopped.clone(), vec![about]);
     let states: Vec<&str> = both.sentences.iter().map(|one| one.state.as_str()).collect();

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::super::api::Progress;
+use super::super::blame;
 use super::super::facts::JobStory;
 use super::super::ledger::Moment;
 use super::super::pod_history::PodHistory;
@@ -192,7 +193,8 @@ impl Case {
             (Some(pod), _) => verdict::stuck(pod),
             (None, Some(why)) => {
                 let detail = format!("no pod of it can be made: {why}");
-                Some(Stuck { kind: EndKind::BadConfiguration, detail })
+                let own = blame::uncreated_by_itself(why);
+                Some(Stuck { kind: EndKind::BadConfiguration, detail, own })
             }
             (None, None) => None,
         }

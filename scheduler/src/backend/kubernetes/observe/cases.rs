@@ -22,7 +22,6 @@ use crate::domain::end::{End, RetryRule};
 use crate::domain::log_tail::LogTail;
 use crate::domain::name::{Attempt, BackendName};
 use crate::domain::task::WorkloadKey;
-use crate::domain::workload_now::WorkloadNow;
 
 /// The most logs that wait to be read.
 const LOGS: usize = 1_024;
@@ -382,25 +381,5 @@ impl Cases {
             case.told || case.over_since().is_none_or(|since| since + GO_ANYWAY <= now)
         });
         told && !self.due.holds(uid)
-    }
-
-    /// What is there now of every workload.
-    pub fn now(&self) -> BTreeMap<WorkloadKey, WorkloadNow> {
-        let mut all: BTreeMap<WorkloadKey, WorkloadNow> = BTreeMap::new();
-        for case in self.cases.values().filter(|case| case.fate == Fate::Live) {
-            let Some(job) = &case.job else { continue };
-            let now = all.entry((*job.key).clone()).or_default();
-            if case.ran() || (job.progress.started && case.pods.is_empty()) {
-                now.running += 1;
-                continue;
-            }
-            now.pending += 1;
-            if let Some(why) = case.stuck() {
-                let stuck = now.stuck.entry(why.kind).or_default();
-                stuck.jobs += 1;
-                stuck.detail = crate::domain::redact::redact(&why.detail).into_owned();
-            }
-        }
-        all
     }
 }
