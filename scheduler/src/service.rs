@@ -194,7 +194,7 @@ impl Service {
                 workload_share: now.config.limits.workload_share,
             },
             on_flags: backends.limits_from_flags(&now.config),
-            work: work.map(|work| work as Arc<dyn Work>),
+            work: work.clone().map(|work| work as Arc<dyn Work>),
             observer,
         });
         backends.retry_by(
@@ -202,6 +202,7 @@ impl Service {
                 loaded: Arc::clone(&loaded),
                 clock: Arc::clone(&at),
                 in_force: pipeline.snapshot(),
+                work,
                 outputs: layers.outputs(),
             }) as Arc<dyn Retries>),
         );

@@ -102,6 +102,12 @@ impl Pipeline {
         self.hear_ends(at);
         (self.breakers.looked_at, self.breakers.next_look) = (at, at + LOOK_EVERY);
         let (now, patience) = (self.both(at), self.deps.settings.patience);
+        for (key, task) in work.probes() {
+            let open = self.breakers.by_workload.get_mut(&key);
+            if let Some(breaker) = open.filter(|breaker| breaker.probe_at().is_some()) {
+                breaker.goes(task, now);
+            }
+        }
         let present = work.now();
         let mut there = over_all(&present);
         self.breakers.shares.looked(present);

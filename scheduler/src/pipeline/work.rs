@@ -32,6 +32,9 @@ pub trait Work: Send + Sync {
     /// How the unfinished Jobs of these tasks fare.
     fn fare(&self, tasks: &BTreeSet<TaskHash>) -> BTreeMap<TaskHash, Faring>;
 
+    /// The tasks that a backend runs again, as the probes of open breakers, since this was asked last.
+    fn probes(&self) -> BTreeMap<WorkloadKey, TaskHash>;
+
     /// The breakers that are open, whenever they have become others.
     fn tell(&self, open: BTreeMap<WorkloadKey, Open>);
 }

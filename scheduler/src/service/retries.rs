@@ -1,5 +1,5 @@
 //! What the farm wants done about ends, put together: the configured rules, pauses and lost backends,
-//! URLs that still live, outputs that are there.
+//! breakers, URLs that still live, outputs that are there.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::Loaded;
+use super::work::Watching;
 use crate::backend::outputs::output_is_there;
 use crate::backend::{MayRun, Retries};
 use crate::clock::Clock;
@@ -25,6 +26,8 @@ pub(super) struct FarmRetries {
     pub clock: Arc<dyn Clock>,
     /// What is paused and lost.
     pub in_force: watch::Receiver<Snapshot>,
+    /// Which breakers are open; `None` where nothing watches.
+    pub work: Option<Arc<Watching>>,
     /// Where outputs are looked for.
     pub outputs: Option<(Arc<dyn Objects>, String)>,
 }
@@ -61,20 +64,30 @@ impl Retries for FarmRetries {
             return Some(format!("backend {} was declared lost", end.backend));
         }
         let pause = now.controls.paused(&end.key, None);
-        let pause = pause.or_else(|| now.controls.backend_paused(&end.backend))?;
-        Some(format!("{} is paused {}", pause.target, pause.mark))
+        if let Some(pause) = pause.or_else(|| now.controls.backend_paused(&end.backend)) {
+            return Some(format!("{} is paused {}", pause.target, pause.mark));
+        }
+        self.work.as_ref()?.refuses(&end.key, self.clock.wall())
     }
 
     async fn may_run(&self, end: &End, input: Option<&InputUrl>) -> MayRun {
-        let Some(input) = input else { return MayRun::Yes };
-        if let Some(unusable) = self.unusable(end, input) {
-            return unusable;
+        if let Some(input) = input {
+            if let Some(unusable) = self.unusable(end, input) {
+                return unusable;
+            }
+            if let Some((objects, bucket)) = &self.outputs {
+                match output_is_there(objects.as_ref(), bucket, input).await {
+                    Ok(false) => {}
+                    Ok(true) => return MayRun::No("its output is there".to_owned()),
+                    Err(why) => return MayRun::Later(why.detail),
+                }
+            }
         }
-        let Some((objects, bucket)) = &self.outputs else { return MayRun::Yes };
-        match output_is_there(objects.as_ref(), bucket, input).await {
-            Ok(false) => MayRun::Yes,
-            Ok(true) => MayRun::No("its output is there".to_owned()),
-            Err(why) => MayRun::Later(why.detail),
+        // Last, since what may go is an open breaker's probe.
+        let Some(work) = &self.work else { return MayRun::Yes };
+        match work.goes(&end.key, end.task, self.clock.wall()) {
+            Ok(()) => MayRun::Yes,
+            Err(why) => MayRun::Later(why),
         }
     }
 }
@@ -86,10 +99,12 @@ mod tests {
     use super::*;
     use crate::clock::PacedClock;
     use crate::controls::{Controls, Mark, Pause, Target, lost};
+    use crate::domain::breaker::{Cause, Open};
     use crate::domain::end::{EndKind, sample};
     use crate::domain::glob::Glob;
     use crate::gcp::storage::StorageError;
     use crate::gcp::storage::fake::Bucket;
+    use crate::pipeline::work::Work as _;
     use crate::records::apply;
 
     const NOW: &str = "2026-11-30T10:00:00Z";
@@ -107,7 +122,8 @@ mod tests {
         Pause { target, mark: mark() }.record().expect("a record")
     }
 
-    async fn ask(changes: &[(String, Option<String>)], bucket: Bucket, signed: &str) -> MayRun {
+    /// Retries, where these things are there.
+    fn retries(changes: &[(String, Option<String>)], bucket: Bucket) -> FarmRetries {
         let dir = tempfile::tempdir().expect("a folder");
         let write = |name: &str, text: &str| {
             let path = dir.path().join(name);
@@ -126,12 +142,18 @@ mod tests {
             controls: Controls::read(&records, now).expect("controls"),
             ..Snapshot::default()
         };
-        let retries = FarmRetries {
-            loaded: Arc::new(loaded),
+        let loaded = Arc::new(loaded);
+        FarmRetries {
+            work: Some(Watching::new(&loaded, Vec::new())),
+            loaded,
             clock: Arc::new(PacedClock::starting_at(now)),
             in_force: watch::Sender::new(snapshot).subscribe(),
             outputs: Some((Arc::new(bucket), "out".into())),
-        };
+        }
+    }
+
+    async fn ask(changes: &[(String, Option<String>)], bucket: Bucket, signed: &str) -> MayRun {
+        let retries = retries(changes, bucket);
         let url = format!("https://storage.googleapis.com/in/o?X-Goog-Signature=ab{signed}");
         let input = InputUrl::parse(&url).expect("a URL");
         match retries.stopped(&end()) {
@@ -165,5 +187,36 @@ mod tests {
         assert_eq!(ask(&[other], none(), "").await, MayRun::Yes);
         let gone = ask(&lost(&"gke".into(), Some(&mark())).expect("records"), none(), "").await;
         assert!(matches!(&gone, MayRun::Later(why) if why.contains("lost")), "{gone:?}");
+    }
+
+    #[tokio::test]
+    async fn an_open_breaker_is_tried_by_one_retry_once_it_is_time() {
+        let retries = retries(&[], Bucket::default());
+        let work = retries.work.clone().expect("watched");
+        let tell = |next_probe: Option<&str>| {
+            let open = Open {
+                cause: Cause::QuickFailures,
+                detail: "exit code 1".into(),
+                since: NOW.parse().expect("a time"),
+                next_probe: next_probe.map(|at| at.parse().expect("a time")),
+                times: 1,
+            };
+            work.tell([(end().key, open)].into());
+        };
+        tell(Some("2026-11-30T10:01:00Z"));
+        let why = retries.stopped(&end()).expect("before its time");
+        assert!(why.contains("exit code 1"), "{why}");
+        tell(Some(NOW));
+        assert_eq!(retries.stopped(&end()), None);
+        assert_eq!(retries.may_run(&end(), None).await, MayRun::Yes);
+        // The pipeline has not heard of it yet; another one waits none the less.
+        assert!(matches!(retries.may_run(&end(), None).await, MayRun::Later(_)));
+        assert_eq!(work.probes(), [(end().key, end().task)].into());
+        tell(None);
+        assert!(retries.stopped(&end()).is_some());
+        work.tell([].into());
+        assert_eq!(retries.stopped(&end()), None);
+        assert_eq!(retries.may_run(&end(), None).await, MayRun::Yes);
+        assert_eq!(work.probes(), [].into(), "where none is open there is no probe");
     }
 }

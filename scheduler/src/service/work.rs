@@ -1,10 +1,12 @@
 //! How what was created fares, put together for the pipeline: the ends as they are heard, what the
-//! backends see now; and which breakers are open, for whoever asks.
+//! backends see now; and which breakers are open, for whoever asks. A retry asks, too: while its
+//! workload's breaker is open it goes as the probe, or waits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use super::Loaded;
@@ -29,6 +31,7 @@ pub struct Watching {
     ends: Mutex<VecDeque<Fared>>,
     failed: Notify,
     open: Mutex<Arc<BTreeMap<WorkloadKey, Open>>>,
+    probes: Mutex<BTreeMap<WorkloadKey, TaskHash>>,
 }
 
 impl Watching {
@@ -43,12 +46,33 @@ impl Watching {
             ends: Mutex::default(),
             failed: Notify::new(),
             open: Mutex::default(),
+            probes: Mutex::default(),
         })
     }
 
     /// The breakers that are open.
     pub fn open(&self) -> Arc<BTreeMap<WorkloadKey, Open>> {
         Arc::clone(&lock(&self.open))
+    }
+
+    /// Why no task of a workload may be run again now.
+    pub fn refuses(&self, key: &WorkloadKey, now: Timestamp) -> Option<String> {
+        let open = self.open();
+        let open = open.get(key)?;
+        let due = open.next_probe.is_some_and(|at| at <= now);
+        let taken = || lock(&self.probes).contains_key(key);
+        (!due || taken()).then(|| open.to_string())
+    }
+
+    /// The same; a task that may go where the breaker is open is its probe from now on.
+    pub fn goes(&self, key: &WorkloadKey, task: TaskHash, now: Timestamp) -> Result<(), String> {
+        if let Some(why) = self.refuses(key, now) {
+            return Err(why);
+        }
+        if self.open().contains_key(key) {
+            lock(&self.probes).insert(key.clone(), task);
+        }
+        Ok(())
     }
 }
 
@@ -93,6 +117,10 @@ impl Work for Watching {
 
     fn fare(&self, tasks: &BTreeSet<TaskHash>) -> BTreeMap<TaskHash, Faring> {
         self.backends.iter().flatten().flat_map(|backend| backend.fare(tasks)).collect()
+    }
+
+    fn probes(&self) -> BTreeMap<WorkloadKey, TaskHash> {
+        std::mem::take(&mut *lock(&self.probes))
     }
 
     fn tell(&self, open: BTreeMap<WorkloadKey, Open>) {

@@ -117,7 +117,7 @@ impl World {
                 _ => to_come.push_back((id, attributes)),
             }
         }
-        let sender = Sender::new(Arc::clone(&chaos), epoch, if completes { 1 } else { 6 });
+        let sender = Sender::new(Arc::clone(&chaos), epoch, 6);
         tasks.extend(sender.jobs());
         let place = |_| Place {
             cluster: FakeCluster::new(Arc::clone(&clock)),

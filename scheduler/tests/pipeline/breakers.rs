@@ -11,6 +11,7 @@ use katabatch::domain::name::TaskHash;
 use katabatch::domain::task::WorkloadKey;
 use katabatch::domain::workload_now::{Faring, Stuck, WorkloadNow};
 use katabatch::pipeline::work::{Fared, Present, Work};
+use tokio::time::Instant;
 
 use crate::created;
 use crate::world::{FakeBackend, Kept, World, backend, world_of};
@@ -20,6 +21,8 @@ struct Cluster {
     backend: Arc<FakeBackend>,
     mended: Mutex<bool>,
     told: Mutex<BTreeMap<WorkloadKey, Open>>,
+    /// A task that the backend runs again as a probe, from then on.
+    retried: Mutex<Option<(Instant, TaskHash)>>,
 }
 
 impl Cluster {
@@ -47,17 +50,25 @@ impl Work for Cluster {
                 WorkloadNow { pending: n, running: 0, stuck: [(EndKind::ImagePull, stuck)].into() }
             }
         };
-        let key = WorkloadKey { command: "fuzz".into(), job_type: "a".into() };
-        vec![Some(if n > 0 { [(key, now)].into() } else { BTreeMap::new() })]
+        vec![Some(if n > 0 { [(a(), now)].into() } else { BTreeMap::new() })]
     }
 
     fn fare(&self, tasks: &BTreeSet<TaskHash>) -> BTreeMap<TaskHash, Faring> {
         tasks.iter().map(|task| (*task, Faring::Stuck("not there".into()))).collect()
     }
 
+    fn probes(&self) -> BTreeMap<WorkloadKey, TaskHash> {
+        let due = self.retried.lock().unwrap().take_if(|(at, _)| *at <= Instant::now());
+        due.map(|(_, task)| (a(), task)).into_iter().collect()
+    }
+
     fn tell(&self, open: BTreeMap<WorkloadKey, Open>) {
         *self.told.lock().unwrap() = open;
     }
+}
+
+fn a() -> WorkloadKey {
+    WorkloadKey { command: "fuzz".into(), job_type: "a".into() }
 }
 
 fn cluster(limit: usize) -> (Arc<Cluster>, Kept) {
@@ -66,6 +77,7 @@ fn cluster(limit: usize) -> (Arc<Cluster>, Kept) {
         backend: backend.clone(),
         mended: Mutex::default(),
         told: Mutex::default(),
+        retried: Mutex::default(),
     });
     let kept = Kept { work: Some(cluster.clone()), ..Kept::default() };
     kept.flags.weigh("fake", 1.0);
@@ -117,4 +129,24 @@ async fn exactly_one_task_is_tried_after_each_pause_and_all_go_on_when_it_is_men
     let mut world = process(&cluster, &kept);
     world.run_for(Duration::from_secs(1_000)).await;
     assert_eq!(cluster.jobs("a"), 700);
+}
+
+/// How many of 700 Jobs a process makes in this time, if the backend runs one again after some of it.
+async fn made_within(seconds: u64, run_again_after: Option<u64>) -> usize {
+    let (cluster, kept) = cluster(1_000);
+    let task = TaskHash::parse(&"ab".repeat(32)).expect("a hash");
+    let at = |seconds| Instant::now() + Duration::from_secs(seconds);
+    *cluster.retried.lock().unwrap() = run_again_after.map(|after| (at(after), task));
+    let mut world = process(&cluster, &kept);
+    put(&world, "a", 700);
+    world.run_for(Duration::from_secs(seconds)).await;
+    cluster.jobs("a")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_run_again_is_the_probe_and_none_from_the_queue_goes_beside_it() {
+    let before = made_within(50, None).await;
+    assert_eq!(made_within(100, None).await, before + 1, "a probe after a minute");
+    assert_eq!(made_within(160, Some(50)).await, before, "two minutes after the one run again");
+    assert_eq!(made_within(200, Some(50)).await, before + 1);
 }
