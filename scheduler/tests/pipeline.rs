@@ -3,6 +3,10 @@
 
 #[path = "pipeline/breakers.rs"]
 mod breakers;
+#[path = "pipeline/farm.rs"]
+mod farm;
+#[path = "pipeline/follow.rs"]
+mod follow;
 #[path = "pipeline/gate.rs"]
 mod gate;
 #[path = "pipeline/posted.rs"]

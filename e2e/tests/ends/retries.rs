@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
 use katabatch_e2e::eventually::Seen;
-use katabatch_e2e::farm::{JOB_TYPE, Plan, input, message};
+use katabatch_e2e::farm::{Plan, input, message};
 use katabatch_e2e::site::Site;
 use katabatch_e2e::stages::Behaviour;
 use katabatch_e2e::{Case, eventually};
@@ -14,14 +14,19 @@ use katabatch_e2e::{Case, eventually};
 use crate::{SOON, site};
 
 const TASKS: usize = 12;
+/// Of several workloads: one with five tasks that fail at once has its breaker open.
+const JOB_TYPES: [&str; 3] = ["first", "second", "third"];
 const ATTEMPT: &str = "katabatch.dev/attempt";
 const TASK: &str = "katabatch.dev/task";
 
 /// Its pods fail at once; ClusterFuzz would restart their containers.
 async fn failing(case: &Case, retain_finished: Duration) -> Result<Site> {
     let behaviour = Behaviour::Fail { code: 3, after: Duration::ZERO };
-    let site = site(case, Plan { behaviour, retain_finished, ..Plan::default() }).await?;
-    let tasks = (0..TASKS).map(|n| message("minimize", JOB_TYPE, &input(n)));
+    let job_types = JOB_TYPES.map(String::from).to_vec();
+    let site =
+        site(case, Plan { behaviour, retain_finished, job_types, ..Plan::default() }).await?;
+    let job_types = JOB_TYPES.iter().cycle();
+    let tasks = job_types.take(TASKS).enumerate().map(|(n, of)| message("minimize", of, &input(n)));
     site.farm.put(tasks.collect()).await?;
     Ok(site)
 }

@@ -134,7 +134,7 @@ async fn exactly_one_task_is_tried_after_each_pause_and_all_go_on_when_it_is_men
 /// How many of 700 Jobs a process makes in this time, if the backend runs one again after some of it.
 async fn made_within(seconds: u64, run_again_after: Option<u64>) -> usize {
     let (cluster, kept) = cluster(1_000);
-    let task = TaskHash::parse(&"ab".repeat(32)).expect("a hash");
+    let task = TaskHash::parse(&"ab".repeat(32)).unwrap();
     let at = |seconds| Instant::now() + Duration::from_secs(seconds);
     *cluster.retried.lock().unwrap() = run_again_after.map(|after| (at(after), task));
     let mut world = process(&cluster, &kept);

@@ -1,22 +1,18 @@
 //! A small world: a queue in memory, and a backend that does as it is told.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use katabatch::backend::Backend;
-use katabatch::catalog::entity::{Job, JobEntities};
-use katabatch::catalog::{Catalog, CatalogError, Freshness};
+use katabatch::backend::{Backend, Finished};
 use katabatch::clock::{Clock, PacedClock};
 use katabatch::domain::input_url::InputUrl;
-use katabatch::domain::name::{BackendName, Command, JobType, TaskHash};
+use katabatch::domain::name::{BackendName, TaskHash};
 use katabatch::domain::outcome::*;
 use katabatch::domain::room::{Occupancy, Room};
 use katabatch::domain::task::{Task, WorkloadKey};
 use katabatch::domain::workload::*;
-use katabatch::flags::{Flag, FlagSet, FlagSource, FlagsError};
 use katabatch::gate::Candidate;
 use katabatch::gate::routes::Routes;
 use katabatch::leadership::Alone;
@@ -29,8 +25,10 @@ use katabatch::queue::Queue;
 use katabatch::queue::memory::MemoryQueue;
 use katabatch::queue::push::{Answer as Told, Posted, PushQueue};
 use katabatch::records::{InMemory, Records};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
+
+use crate::farm::{FakeCatalog, FakeResolver, Flags};
 
 /// What the backend does with a task, by the last part of its input's path.
 pub type Answer = Box<dyn Fn(&str, u32) -> Outcome + Send + Sync>;
@@ -45,6 +43,8 @@ pub struct FakeBackend {
     pub there: Mutex<Vec<String>>,
     /// The names of inputs that an earlier request may still make a Job of.
     pub bound: Mutex<Vec<String>>,
+    /// What it says unasked.
+    pub knows: Mutex<Option<bool>>,
     /// It can't say what it has.
     pub silent: Mutex<bool>,
     /// How often it was cleared.
@@ -88,7 +88,7 @@ impl Backend for FakeBackend {
             self.pending(|pending| pending + 1);
             tokio::time::sleep(Duration::from_millis(5)).await;
             let outcome = (self.answer)(&name, u32::try_from(nth).unwrap());
-            if !matches!(outcome, Outcome::Scheduled(_)) {
+            if !matches!(outcome, Outcome::Scheduled(_) | Outcome::Running(..)) {
                 self.pending(|pending| pending - 1);
             }
             outcomes.push(outcome);
@@ -102,6 +102,10 @@ impl Backend for FakeBackend {
             return Err(Deferral::new(Scope::Task, HoldKind::BackendFailed, "no answer", soon));
         }
         Ok(names(&self.there, task))
+    }
+
+    fn knows(&self, _: &Task) -> Option<bool> {
+        *self.knows.lock().unwrap()
     }
 
     fn binds(&self, task: &Task) -> bool {
@@ -120,88 +124,6 @@ impl Backend for FakeBackend {
 
 fn names(inputs: &Mutex<Vec<String>>, task: &Task) -> bool {
     inputs.lock().unwrap().iter().any(|name| task.input.reveal().contains(name.as_str()))
-}
-
-struct FakeCatalog(Vec<&'static str>);
-
-#[async_trait]
-impl Catalog for FakeCatalog {
-    async fn look_up(
-        &self,
-        job_types: &[JobType],
-        _: Freshness,
-    ) -> Result<BTreeMap<JobType, JobEntities>, CatalogError> {
-        let found = |name: &JobType| {
-            let job = Job { name: name.to_string(), platform: "LINUX".into(), ..Job::default() };
-            let jobs = if self.0.contains(&name.as_str()) { vec![job] } else { vec![] };
-            (name.clone(), JobEntities { jobs, ..JobEntities::default() })
-        };
-        Ok(job_types.iter().map(found).collect())
-    }
-}
-
-/// Flags that a test changes.
-#[derive(Default)]
-pub struct Flags(Mutex<FlagSet>);
-
-impl Flags {
-    /// Sets the weight of the backend of this name.
-    pub fn weigh(&self, backend: &str, value: f64) {
-        let flag = Flag { enabled: true, value: Some(value), ..Flag::default() };
-        self.0.lock().unwrap().0.insert(backend.to_owned(), flag);
-    }
-}
-
-#[async_trait]
-impl FlagSource for Flags {
-    async fn read(&self) -> Result<FlagSet, FlagsError> {
-        Ok(self.0.lock().unwrap().clone())
-    }
-}
-
-struct FakeResolver;
-
-impl Resolver for FakeResolver {
-    fn resolve(
-        &self,
-        key: &WorkloadKey,
-        entities: &JobEntities,
-        _: &FlagSet,
-    ) -> Result<Workload, Deferral> {
-        assert_ne!(key.job_type.as_str(), "explosive", "resolving went wrong");
-        if entities.jobs.is_empty() {
-            let again = Duration::from_secs(60);
-            return Err(Deferral::new(
-                Scope::Workload,
-                HoldKind::UnknownJobType,
-                "no such job type",
-                again,
-            ));
-        }
-        Ok(workload(key.clone()))
-    }
-
-    fn expected_run(&self, _: &Command) -> Duration {
-        Duration::from_secs(6 * 3600)
-    }
-}
-
-fn workload(key: WorkloadKey) -> Workload {
-    Workload {
-        key,
-        mapping: "LINUX-PREEMPTIBLE-UNPRIVILEGED".into(),
-        platform: "LINUX".into(),
-        project: None,
-        base_os_version: None,
-        image: "image".into(),
-        release: "prod".into(),
-        account: Account::Existing { name: "sa".into() },
-        isolation: Isolation::Kata,
-        duration: Duration::from_secs(21_600),
-        disk_gb: None,
-        profile: Profile { ttl: Duration::from_secs(100), ..Profile::default() },
-        machines: None,
-    }
 }
 
 /// A whole small world.
@@ -224,6 +146,8 @@ pub struct Kept {
     pub routes: Routes,
     /// How what was created fares, where a test says so.
     pub work: Option<Arc<dyn Work>>,
+    /// The ends of Jobs, which the queue's messages wait for; `None`: they wait for none.
+    pub ends: Mutex<Option<mpsc::UnboundedReceiver<Finished>>>,
 }
 
 impl Default for Kept {
@@ -238,6 +162,7 @@ impl Default for Kept {
             flags: Arc::default(),
             routes: Routes::default(),
             work: None,
+            ends: Mutex::default(),
         }
     }
 }
@@ -252,6 +177,7 @@ pub fn backend(name: &str, answer: Answer, pending: usize, limit: usize) -> Arc<
         acked: Mutex::default(),
         there: Mutex::default(),
         bound: Mutex::default(),
+        knows: Mutex::default(),
         silent: Mutex::default(),
         cleared: Mutex::default(),
     })
@@ -265,13 +191,18 @@ pub fn world(answer: Answer, pending: usize, limit: usize, once: bool) -> World 
 
 /// A process over what is kept, with these backends; the flag of each is named as it is.
 pub fn world_of(kept: &Kept, backends: Vec<Arc<FakeBackend>>, once: bool) -> World {
-    let Kept { clock, queue, records, controls, flags, routes, work } = kept;
+    let Kept { clock, queue, records, controls, flags, routes, work, ends } = kept;
+    let ends = ends.lock().unwrap().take();
     let push = PushQueue::new("push".into(), Arc::clone(clock));
-    let bind_queue = |queue: Arc<dyn Queue>, hold| {
+    let bind_queue = |queue: Arc<dyn Queue>, hold, completes| {
         let leases = Leases::new(Arc::clone(&queue), Duration::from_secs(60));
         tokio::spawn(Arc::clone(&leases).run());
-        QueueBinding { leases, queue, base_os_version: None, max_panics: 3, completes: false, hold }
+        QueueBinding { leases, queue, base_os_version: None, max_panics: 3, completes, hold }
     };
+    let queues = vec![
+        bind_queue(queue.clone(), true, ends.is_some()),
+        bind_queue(push.clone(), false, false),
+    ];
     let bind = |backend: &Arc<FakeBackend>| BackendBinding {
         backend: backend.clone(),
         candidate: Candidate {
@@ -282,10 +213,10 @@ pub fn world_of(kept: &Kept, backends: Vec<Arc<FakeBackend>>, once: bool) -> Wor
     };
     let pipeline = Pipeline::new(Deps {
         clock: Arc::clone(clock),
-        queues: vec![bind_queue(queue.clone(), true), bind_queue(push.clone(), false)],
+        queues,
         catalog: Arc::new(FakeCatalog(vec!["a", "b", "explosive", "android-a"])),
         flags: flags.clone(),
-        ends: None,
+        ends,
         resolver: Arc::new(FakeResolver),
         backends: backends.iter().map(bind).collect(),
         routes: routes.clone(),
