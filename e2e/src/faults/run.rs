@@ -13,7 +13,7 @@ use super::crew::Crew;
 use super::history::History;
 use super::judge::{Asked, Found, Left, judge};
 use super::plan::{Fault, Plan};
-use super::tasks::{FAILING, JOB_TYPES, ask, task};
+use super::tasks::{EVICTED, FAILING, JOB_TYPES, ask, task};
 use crate::control_plane::ControlPlane;
 use crate::farm;
 use crate::site::Site;
@@ -25,6 +25,8 @@ pub const LIMIT: usize = 40;
 const AHEAD: usize = 400;
 /// How long nothing may come of anything, faults included, before the run is given up.
 const PATIENCE: Duration = Duration::from_secs(240);
+/// How long the last faults may take to meet a request.
+const MEETING: Duration = Duration::from_secs(60);
 
 /// What came of a run.
 pub struct Ran {
@@ -45,6 +47,7 @@ pub struct Ran {
 /// A site whose Jobs take a moment, and go soon after they have ended.
 async fn site(plane: &ControlPlane, hint: &str) -> Result<Site> {
     let slow = Behaviour::Slow(Duration::from_millis(200)).to_string();
+    let evicted = Behaviour::Evicted.to_string();
     let fails = Behaviour::Fail { code: 3, after: Duration::ZERO }.to_string();
     let plan = farm::Plan {
         job_types: JOB_TYPES.map(str::to_owned).into(),
@@ -54,7 +57,10 @@ async fn site(plane: &ControlPlane, hint: &str) -> Result<Site> {
             "default": {
                 "cpu": "10m", "memory": "64Mi", "shm": "16Mi", "labels": { (BEHAVIOUR): slow },
             },
-            "job_types": { (FAILING): { "labels": { (BEHAVIOUR): fails } } },
+            "job_types": {
+                (FAILING): { "labels": { (BEHAVIOUR): fails } },
+                (EVICTED): { "labels": { (BEHAVIOUR): evicted } },
+            },
         }}),
         ..farm::Plan::default()
     };
@@ -85,6 +91,7 @@ pub async fn run(plane: &ControlPlane, plan: &Plan) -> Result<Ran> {
         down += begins.elapsed();
     }
     feed.until_made(plan.at_first(), plan.at_first(), &mut stage, &history).await?;
+    until_struck(&mut stage).await?;
     site.proxy.clear();
     eprintln!("{:6.1} s {:6} tasks have Jobs: no more faults", secs(since), history.made()?);
     until_settled(&site, &mut stage).await?;
@@ -158,6 +165,16 @@ impl Feed<'_> {
             stage.pass(Duration::from_millis(100)).await?;
         }
     }
+}
+
+/// Lets each fault meet a request: the last ones may be just set up, and a watch that was cut is
+/// opened again a moment later. One that meets none by then is counted as missed.
+async fn until_struck(stage: &mut Stage<'_>) -> Result<()> {
+    let since = Instant::now();
+    while stage.struck.iter().any(|(_, fired)| fired.count() == 0) && since.elapsed() < MEETING {
+        stage.pass(Duration::from_millis(100)).await?;
+    }
+    Ok(())
 }
 
 /// Waits until no message waits, however long that takes while something comes of it.

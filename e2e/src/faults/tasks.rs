@@ -9,23 +9,31 @@ use super::judge::Asked;
 use super::plan::must_run;
 use crate::farm;
 
-/// The job types that share the tasks; the pods of the last one's fail, each time.
-pub const JOB_TYPES: [&str; 4] =
-    ["libfuzzer_asan_one", "libfuzzer_asan_two", "afl_asan_three", FAILING];
-/// The job type whose pods fail.
+/// The job types whose pods do well share most tasks; then come those whose pods don't.
+pub const JOB_TYPES: [&str; 5] =
+    ["libfuzzer_asan_one", "libfuzzer_asan_two", "afl_asan_three", FAILING, EVICTED];
+/// The job type whose pods fail, each time.
 pub const FAILING: &str = "libfuzzer_asan_failing";
+/// The job type whose pods are evicted, each time.
+pub const EVICTED: &str = "libfuzzer_asan_evicted";
+/// How many job types' pods do well.
+const WELL: usize = 3;
+/// So many tasks fail by themselves: with one more that fails quickly the workload's breaker opens,
+/// and the run would wait for it rather than for the faults.
+const FAILURES: usize = 4;
 
 /// The n-th task, signed by a clock that is off by so many seconds, as of now.
 ///
-/// One task in ten fails, and is run again: its command is one whose failures are.
+/// One task in ten doesn't get to its end and is run again: the first few fail, with a command whose
+/// failures are run again, and the others are evicted.
 ///
 /// # Errors
 /// When there is no such date.
 pub fn message(n: usize, by: Option<i64>) -> Result<NewMessage> {
-    let fails = by.is_none() && n % 10 == 9;
-    let (command, job_type) = match fails {
-        true => ("minimize", FAILING),
-        false => ("fuzz", JOB_TYPES[n % (JOB_TYPES.len() - 1)]),
+    let (command, job_type) = match n % 10 == 9 {
+        true if by.is_none() && n / 10 < FAILURES => ("minimize", FAILING),
+        true if by.is_none() => ("fuzz", EVICTED),
+        _ => ("fuzz", JOB_TYPES[n % WELL]),
     };
     let at = Timestamp::now().as_second() + by.unwrap_or(0);
     let at = Timestamp::from_second(at).context("a date")?.strftime("%Y%m%dT%H%M%SZ").to_string();
