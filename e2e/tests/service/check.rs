@@ -99,6 +99,13 @@ impl<'a> Small<'a> {
         small.class(None).await?;
         let nodes: Api<Node> = Api::all(plane.admin_client());
         nodes.create(&PostParams::default(), &node).await.context("create the node")?;
+        // A new node is closed by a taint until a controller has seen that it is ready.
+        eventually("the node is open", SOON, || async {
+            let taints = nodes.get(name).await?.spec.and_then(|spec| spec.taints);
+            let taints = taints.unwrap_or_default();
+            Ok(Seen::when(taints.len() == 1, || format!("{taints:?}")))
+        })
+        .await?;
         Ok(small)
     }
 
