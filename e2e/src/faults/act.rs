@@ -114,6 +114,11 @@ impl Stage<'_> {
         Ok(())
     }
 
+    /// How many faults of requests have met none so far.
+    pub fn missed(&self) -> usize {
+        self.struck.iter().filter(|(_, fired)| fired.count() == 0).count()
+    }
+
     /// Lets time pass, and tends the schedulers meanwhile.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use super::crew::Crew;
 use super::history::History;
 use super::judge::{Asked, Found, Left, judge};
 use super::plan::{Fault, Plan};
-use super::tasks::{EVICTED, FAILING, JOB_TYPES, ask, task};
+use super::tasks::{EVICTED, FAILING, WELL, ask, task};
 use crate::control_plane::ControlPlane;
 use crate::farm;
 use crate::site::Site;
@@ -50,7 +50,7 @@ async fn site(plane: &ControlPlane, hint: &str) -> Result<Site> {
     let evicted = Behaviour::Evicted.to_string();
     let fails = Behaviour::Fail { code: 3, after: Duration::ZERO }.to_string();
     let plan = farm::Plan {
-        job_types: JOB_TYPES.map(str::to_owned).into(),
+        job_types: WELL.into_iter().chain([FAILING, EVICTED]).map(str::to_owned).collect(),
         pending: LIMIT,
         retain_finished: Duration::from_secs(2),
         sections: json!({ "profiles": {
@@ -107,8 +107,7 @@ pub async fn run(plane: &ControlPlane, plan: &Plan) -> Result<Ran> {
     for (fault, fired) in &stage.struck {
         *struck.entry(fault.kind()).or_default() += fired.count();
     }
-    let missed = stage.struck.iter().filter(|(_, fired)| fired.count() == 0).count();
-    Ok(Ran { found, took, down, ended: stage.crew.ended, struck, missed })
+    Ok(Ran { found, took, down, ended: stage.crew.ended, struck, missed: stage.missed() })
 }
 
 fn secs(since: Instant) -> f64 {
@@ -171,7 +170,7 @@ impl Feed<'_> {
 /// opened again a moment later. One that meets none by then is counted as missed.
 async fn until_struck(stage: &mut Stage<'_>) -> Result<()> {
     let since = Instant::now();
-    while stage.struck.iter().any(|(_, fired)| fired.count() == 0) && since.elapsed() < MEETING {
+    while stage.missed() > 0 && since.elapsed() < MEETING {
         stage.pass(Duration::from_millis(100)).await?;
     }
     Ok(())

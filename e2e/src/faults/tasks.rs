@@ -9,15 +9,12 @@ use super::judge::Asked;
 use super::plan::must_run;
 use crate::farm;
 
-/// The job types whose pods do well share most tasks; then come those whose pods don't.
-pub const JOB_TYPES: [&str; 5] =
-    ["libfuzzer_asan_one", "libfuzzer_asan_two", "afl_asan_three", FAILING, EVICTED];
+/// The job types whose pods do well, which share most tasks.
+pub const WELL: [&str; 3] = ["libfuzzer_asan_one", "libfuzzer_asan_two", "afl_asan_three"];
 /// The job type whose pods fail, each time.
 pub const FAILING: &str = "libfuzzer_asan_failing";
 /// The job type whose pods are evicted, each time.
 pub const EVICTED: &str = "libfuzzer_asan_evicted";
-/// How many job types' pods do well.
-const WELL: usize = 3;
 /// So many tasks fail by themselves: with one more that fails quickly the workload's breaker opens,
 /// and the run would wait for it rather than for the faults.
 const FAILURES: usize = 4;
@@ -30,10 +27,10 @@ const FAILURES: usize = 4;
 /// # Errors
 /// When there is no such date.
 pub fn message(n: usize, by: Option<i64>) -> Result<NewMessage> {
-    let (command, job_type) = match n % 10 == 9 {
-        true if by.is_none() && n / 10 < FAILURES => ("minimize", FAILING),
-        true if by.is_none() => ("fuzz", EVICTED),
-        _ => ("fuzz", JOB_TYPES[n % WELL]),
+    let (command, job_type) = match by {
+        None if n % 10 == 9 && n / 10 < FAILURES => ("minimize", FAILING),
+        None if n % 10 == 9 => ("fuzz", EVICTED),
+        _ => ("fuzz", WELL[n % WELL.len()]),
     };
     let at = Timestamp::now().as_second() + by.unwrap_or(0);
     let at = Timestamp::from_second(at).context("a date")?.strftime("%Y%m%dT%H%M%SZ").to_string();
@@ -66,4 +63,18 @@ pub fn ask(
         into.insert(task(&message.attributes)?.hash.to_string());
     }
     Ok(messages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_tasks_fail_by_themselves_to_open_a_breaker() {
+        let messages: Vec<_> = (0..1000).map(|n| message(n, None).expect("a message")).collect();
+        let of = |job_type: &str| {
+            messages.iter().filter(|message| message.attributes["job"] == job_type).count()
+        };
+        assert_eq!((of(FAILING), of(EVICTED)), (4, 96));
+    }
 }
